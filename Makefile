@@ -4,7 +4,7 @@ VENV ?= .venv
 PROFILE ?= PERF-CPU-MLPERF.yaml
 ARGS ?=
 
-.PHONY: run test check lab mutants schemas reference docs clean
+.PHONY: run test check lab mutants schemas man reference docs clean
 run: $(VENV)/installed
 	$(VENV)/bin/vcagent --profile $(PROFILE) $(ARGS)
 
@@ -40,7 +40,10 @@ reference: $(VENV)/installed-test
 	$(VENV)/bin/python docs/generate.py
 
 schemas: $(VENV)/installed
-	$(VENV)/bin/python -c 'import pathlib, agent.store.documents as d; [pathlib.Path("docs/schemas", n).write_text(t) for n, t in d.schemas().items()]'
+	$(VENV)/bin/python -c 'import pathlib, agent.store.command_documents as c, agent.store.documents as d; [pathlib.Path("docs/schemas", n).write_text(t) for n, t in (d.schemas() | c.schemas_of()).items()]'
+
+man: $(VENV)/installed
+	$(VENV)/bin/python -m agent.cli.man_page > docs/vcagent.1
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -1,4 +1,4 @@
-"""Replace references such as ``{ServiceUrl:name}`` in a command by values of running services."""
+"""``{ServiceUrl:name}`` and ``service:name`` in a command: filled in when the command is run."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 _REFERENCE = re.compile(r"\{Service(?P<what>Url|Host|Port|Model):(?P<name>[^{}]+)\}", re.IGNORECASE)
 
 
-def named_services(text: str) -> set[str]:
-    """Return the names of the services that a text refers to."""
-    return {match["name"].strip() for match in _REFERENCE.finditer(text)}
+_ENDPOINT = re.compile(rf"(?<![^\s\"'=]){SERVICE_PREFIX}(?P<name>[A-Za-z][\w.-]*)(?=[\s\"'/]|$)")
+"""A word that begins with a service, as other components have it for their endpoint."""
 
 
 def filled_in(text: str, context: StepContext) -> str:
-    """Return the text with references replaced by the URL, host, port or model of the services.
+    """Return the text with URL, host, port or model of the services that it refers to.
+
+    A word ``service:name``, or one that continues with a path, is the URL of the service.
 
     Raises:
         ActionFailedError: if no such service is running, or the service does not have this value.
@@ -38,4 +39,7 @@ def filled_in(text: str, context: StepContext) -> str:
             )
         return str(found)
 
-    return _REFERENCE.sub(value, text)
+    def url(match: re.Match[str]) -> str:
+        return context.served_at(f"{SERVICE_PREFIX}{match['name']}")[0].rstrip("/")
+
+    return _ENDPOINT.sub(url, _REFERENCE.sub(value, text))

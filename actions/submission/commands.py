@@ -70,9 +70,10 @@ def check(
     verdict = run_checker(checkout, tree, chosen.name, submitters=names) if checkout else None
     if as_json:
         from actions.submission.table import check_to_json
-        from agent.cli.output import print_json
+        from agent.cli.output import print_document
+        from agent.store.command_documents import SubmissionCheckDocument
 
-        print_json(check_to_json(checked, verdict, chosen.name))
+        print_document(SubmissionCheckDocument, check_to_json(checked, verdict, chosen.name))
     else:
         from actions.submission.table import print_check
         from agent.core.terminal import safe_console
@@ -163,9 +164,10 @@ def build(
     made = built(order, cases_of([folder.find(run) for run in dict.fromkeys(runs)]))
     if as_json:
         from actions.submission.table import built_to_json
-        from agent.cli.output import print_json
+        from agent.cli.output import print_document
+        from agent.store.command_documents import SubmissionBuildDocument
 
-        print_json(built_to_json(made, order.output))
+        print_document(SubmissionBuildDocument, built_to_json(made, order.output))
     else:
         from actions.submission.table import print_built
         from agent.core.terminal import safe_console

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from agent.cli.output import say
+from agent.cli.options import AsJson
+from agent.cli.output import print_document, say
 
 
 def bundle(
@@ -20,6 +21,7 @@ def bundle(
         Path | None,
         typer.Option("--wheels", help="Take wheels from this folder alone.", show_default="the index"),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Make the file that fleet run brings to hosts; give it there with --bundle."""
     from agent.core.safe_files import copy_file
@@ -27,7 +29,14 @@ def bundle(
 
     bundles = Bundles(wheels=wheels)
     output.mkdir(parents=True, exist_ok=True)
+    paths = []
     for text in platform:
         made = bundles.bundle(Platform.from_text(text))
         copy_file(made.path, output.resolve() / made.path.name)
-        say(str(output / made.path.name))
+        paths.append(str(output / made.path.name))
+        if not as_json:
+            say(paths[-1])
+    if as_json:
+        from agent.store.command_documents import BundleDocument
+
+        print_document(BundleDocument, {"bundles": paths})

@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agent.cli.options import PackageDir, ResultsDir
-from agent.cli.output import say
+from agent.cli.completion import complete_runs
+from agent.cli.options import AsJson, PackageDir, ResultsDir
+from agent.cli.output import print_document, say
 
 if TYPE_CHECKING:
+    from agent.facts import Facts
+    from agent.run.cleaning import Cleaning
     from agent.run.undoing import Undoing
 
 
@@ -20,7 +23,10 @@ def clean(
     run: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[RUN]...", help="Runs: ids, beginnings of them, folders.", show_default="all"
+            metavar="RUN",
+            help="Runs: ids, beginnings of them, folders.",
+            show_default="all",
+            autocompletion=complete_runs,
         ),
     ] = None,
     dependencies: Annotated[
@@ -29,16 +35,16 @@ def clean(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")] = False,
     results_dir: ResultsDir = Path("results"),
     package_dir: PackageDir = None,
+    as_json: AsJson = False,
 ) -> None:
     """Undo what the journals of runs say that vcagent did to this host, and nothing else.
 
     It is shown first. What was changed since is left, and said. To remove runs or packages: vcagent --clean.
     """
-    from agent.core.errors import ExitCode, UsageError, VcagentError
-    from agent.core.progress import run_progress
+    from agent.core.errors import ExitCode, UsageError
     from agent.facts import Facts, LocalHost
     from agent.facts.agent_paths import PACKAGE_DIR
-    from agent.run.undoing import carry_out, undoings
+    from agent.run.undoing import undoings
     from agent.store.results import ResultsFolder
 
     if not dependencies:
@@ -48,52 +54,95 @@ def clean(
         )
     folder = ResultsFolder(results_dir)
     runs = sorted({folder.find(name) for name in run}, key=lambda path: path.name) if run else folder.runs()
-    runs = _believed(runs)
+    runs, distrusted = _believed(runs)
     facts = Facts(LocalHost(), {PACKAGE_DIR.name: package_dir.absolute()} if package_dir else {})
     found = undoings(runs, facts)
     todo = [undoing for undoing in found if undoing.plan.steps]
-    _show(found)
-    if not todo:
-        say("Nothing to take back.")
+    if not as_json:
+        for path, why in distrusted.items():
+            say(f"left {path}: {why}")
+        _show(found)
+        if not todo:
+            say("Nothing to take back.")
+    if todo and not yes and (as_json or not sys.stdin.isatty()):
+        raise UsageError("nobody is here to ask", remedy="add --yes to take back the steps")
+    if todo and not yes and not typer.confirm(f"Take back {len(todo)} steps?"):
         return
-    if not yes and not sys.stdin.isatty():
-        raise UsageError("nobody is here to ask", remedy="add --yes to do what is shown above")
-    if not yes and not typer.confirm(f"Take back {len(todo)} steps?"):
-        return
-    failed = 0
-    with run_progress(quiet=False) as progress, _all_locked(todo):
-        for undoing in todo:
-            try:
-                if left := carry_out(undoing, facts, progress):
-                    progress.note(f"left {undoing.row.key}: {left}")
-            except VcagentError as error:
-                failed += 1
-                progress.note(f"left {undoing.row.key}: {error}")
+    left, failed = _take_back(todo, facts, quiet=as_json)
+    if as_json:
+        from agent.store.command_documents import CleanDocument
+
+        changes = [{"name": str(path), "done": False, "why": why} for path, why in distrusted.items()]
+        changes += [_as_dict(undoing, left.get(id(undoing), "")) for undoing in found]
+        print_document(CleanDocument, {"changes": changes})
     if failed:
         raise typer.Exit(ExitCode.DEPENDENCY_FAILED)
 
 
-def _believed(runs: list[Path]) -> list[Path]:
-    """Return the runs whose journals root may trust: only root could write them."""
+def _take_back(todo: list[Undoing], facts: Facts, *, quiet: bool) -> tuple[dict[int, str], int]:
+    """Take back what is to be taken back; return why some was left, and the number of failures."""
+    from agent.core.errors import VcagentError
+    from agent.core.progress import run_progress
+    from agent.run.undoing import carry_out
+
+    failed = 0
+    left: dict[int, str] = {}
+    with run_progress(quiet=quiet or not todo) as progress, _all_locked(todo):
+        for undoing in todo:
+            try:
+                why = carry_out(undoing, facts, progress)
+            except VcagentError as error:
+                failed += 1
+                why = str(error)
+            if why:
+                left[id(undoing)] = why
+                progress.note(f"left {undoing.row.key}: {why}")
+    return left, failed
+
+
+def _as_dict(undoing: Undoing, left: str) -> dict[str, Any]:
+    """Return a change for the JSON document.
+
+    Args:
+        undoing: the change.
+        left: why it was left after all; empty if it was taken back.
+    """
+    why = left or undoing.plan.nothing_to_do
+    return {
+        "name": f"{undoing.row.type}: {undoing.row.name}",
+        "run_id": undoing.run_dir.name,
+        "commands": [step.command for step in undoing.plan.steps],
+        "done": not why,
+        "why": why,
+    }
+
+
+def _believed(runs: list[Path]) -> tuple[list[Path], dict[Path, str]]:
+    """Return the runs whose journals root may trust, and why the others cannot be trusted.
+
+    Only root could write the trusted ones.
+    """
     import os
 
     from agent.core.safe_files import distrust, written_by_root
     from agent.store.results import JOURNAL
 
     if os.geteuid() != 0:
-        return runs
-    believed = []
+        return runs, {}
+    believed, others = [], {}
     for run in runs:
         if why := distrust(run):
-            say(f"left {run}: {why}")
+            others[run] = why
         elif not written_by_root(run / JOURNAL):
-            say(f"left {run}: its journal was not written by root, or others may write to it")
+            others[run] = "its journal was not written by root, or others may write to it"
         else:
             believed.append(run)
-    return believed
+    return believed, others
 
 
-def clean_up(targets: str, results_dir: Path, package_dir: Path | None, *, yes: bool) -> None:
+def clean_up(
+    targets: str, results_dir: Path, package_dir: Path | None, *, yes: bool, as_json: bool = False
+) -> None:
     """Remove files of earlier runs: show names and sizes, ask, then remove.
 
     Args:
@@ -101,6 +150,7 @@ def clean_up(targets: str, results_dir: Path, package_dir: Path | None, *, yes: 
         results_dir: the folder of all runs.
         package_dir: the package folder; None for the default.
         yes: True to skip the question.
+        as_json: True to print a JSON document instead of lines.
 
     Raises:
         UsageError: if there is no terminal to ask on.
@@ -109,6 +159,9 @@ def clean_up(targets: str, results_dir: Path, package_dir: Path | None, *, yes: 
     from agent.run.cleaning import survey
 
     found = survey(targets, results_dir, package_dir)
+    if as_json:
+        _clean_up_as_json(found, yes=yes)
+        return
     for path, why in found.left:
         say(f"left   {path}: {why}")
     for removal in found.removals:
@@ -123,6 +176,23 @@ def clean_up(targets: str, results_dir: Path, package_dir: Path | None, *, yes: 
     if not yes and not typer.confirm(f"Remove these {len(found.removals)} folders, {mib:.1f} MiB?"):
         raise typer.Exit
     found.carry_out()
+
+
+def _clean_up_as_json(found: Cleaning, *, yes: bool) -> None:
+    from agent.core.errors import UsageError
+    from agent.store.command_documents import CleanDocument
+
+    if found.removals and not yes:
+        raise UsageError("nobody is here to ask", remedy="add --yes to remove the folders")
+    found.carry_out()
+    changes: list[dict[str, Any]] = [
+        {"name": str(path), "done": False, "why": str(why)} for path, why in found.left
+    ]
+    changes += [
+        {"name": str(removal.path), "size_bytes": removal.size_bytes, "done": True}
+        for removal in found.removals
+    ]
+    print_document(CleanDocument, {"changes": changes})
 
 
 def _all_locked(todo: list[Undoing]) -> ExitStack:

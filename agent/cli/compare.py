@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from agent.cli.completion import complete_all_runs
 from agent.cli.options import AsJson, ResultsDir
 
 
@@ -17,6 +18,7 @@ def compare(
             metavar="A B [C]...",
             help="Sides: runs separated by commas, each an id, a folder of a run, a fleet run or many runs, "
             "or a quoted pattern.",
+            autocompletion=complete_all_runs,
         ),
     ],
     threshold: Annotated[
@@ -64,9 +66,10 @@ def compare(
         with host_errors(str(page)):
             write_comparison_page(page, comparison, read)
     if as_json:
-        from agent.cli.output import print_json
+        from agent.cli.output import print_document
+        from agent.store.command_documents import CompareDocument
 
-        print_json(comparison.to_json())
+        print_document(CompareDocument, comparison.to_json())
     else:
         from agent.core.terminal import safe_console
         from agent.report.comparison_table import print_comparison

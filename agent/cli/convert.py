@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from agent.cli.output import print_json, say
+from agent.cli.output import print_document, say
 
 
 def convert(
@@ -18,7 +18,7 @@ def convert(
     ] = None,
     to: Annotated[str, typer.Option(help="yaml or json; by OUT's extension, else the other format.")] = "",
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Tell the outcome as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
 ) -> None:
     """Convert a profile from JSON to YAML or back, nothing lost but comments."""
     from agent.core.errors import UsageError
@@ -45,9 +45,11 @@ def convert(
         except OSError as error:
             raise UsageError(f"{target} cannot be written: {error.strerror}") from error
     if as_json:
+        from agent.store.command_documents import ConvertDocument
+
         outcome = {"source": profile.label, "from": profile.format, "to": wanted}
         outcome |= {"target": str(target)} if target else {"text": text}
-        print_json(outcome)
+        print_document(ConvertDocument, outcome)
     elif target:
         say(f"{target} written")
     elif sys.stdout.isatty():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agent.cli.options import AsJson, ResultsDir
-from agent.cli.output import print_json, say
+from agent.cli.output import print_document, say
 
 if TYPE_CHECKING:
     from agent.diagnosis.diagnosis import Diagnosis
@@ -66,7 +66,9 @@ def diagnose(
         group_hosts(tuple(observed.hosts), read_facts(runs), group_by),
     )
     if as_json:
-        print_json(diagnosis.to_json())
+        from agent.store.command_documents import DiagnoseDocument
+
+        print_document(DiagnoseDocument, diagnosis.to_json())
     elif as_markdown:
         from agent.diagnosis.table import to_markdown
 
@@ -125,7 +127,9 @@ def baseline(
     with host_errors(str(output)):
         write_json(output, content)
     if as_json:
-        print_json(content)
+        from agent.store.command_documents import BaselineDocument
+
+        print_document(BaselineDocument, content)
         return
     left = len(observed.metrics) - len(found)
     say(f"{output}: {len(found)} metrics" + (f"; {left} without a baseline" if left else ""))

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agent.cli.options import AsJson, PackageDir, Parameters, request_of
+from agent.cli.completion import complete_profiles
+from agent.cli.options import AsJson, PackageDir, Parameters, ProfileArguments, request_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agent.doctor import Check
 
 OptionalProfiles = Annotated[
     list[str] | None,
-    typer.Option("--profile", "-p", help="Also see whether this profile can run here.", show_default=False),
+    typer.Option(
+        "--profile",
+        "-p",
+        help="Also see whether this profile can run here.",
+        show_default=False,
+        autocompletion=complete_profiles,
+    ),
 ]
 
 
 def doctor(
+    profiles: ProfileArguments = None,
     profile: OptionalProfiles = None,
     parameters: Parameters = None,
     package_dir: PackageDir = None,
@@ -43,31 +56,62 @@ def doctor(
     facts = Facts(LocalHost(), modelled)
     checks = check_host(facts, results_dir.absolute(), Path(tempfile.gettempdir()))
     checks += check_gpus(facts) + check_amd_gpus(facts)
-    if profile:
+    if named := [*(profiles or ()), *(profile or ())]:
         from agent.run.session import plan
 
-        read, planned = plan(
-            request_of(profile, parameters, package_dir=package_dir, results_dir=results_dir), folders=False
+        run = plan(
+            request_of(named, parameters, package_dir=package_dir, results_dir=results_dir), folders=False
         )
+        read, planned = run.profile, run.components
         checks = agree(checks, planned)
         checks += check_secrets(read) + check_plan(planned) + check_servers(planned, facts)
     if as_json:
         import dataclasses
 
-        from agent.cli.output import print_json
+        from agent.cli.output import print_document
+        from agent.store.command_documents import DoctorDocument
 
-        print_json([dataclasses.asdict(check) for check in checks])
+        rows = [dataclasses.asdict(check) for check in checks]
+        print_document(DoctorDocument, {"summary": _summary(checks), "checks": rows})
     else:
-        from rich.table import Table
-        from rich.text import Text
-
-        from agent.core.terminal import safe_console
-
-        styles = {Status.OK: "green", Status.WARNING: "yellow", Status.PROBLEM: "bold red"}
-        table = Table("", "check", "found", "what to do", box=None, pad_edge=False, header_style="bold")
-        for check in checks:
-            status = Text(check.status.value, styles[check.status])
-            table.add_row(status, Text(check.name), Text(check.message), Text(check.remedy))
-        safe_console(highlight=False).print(table)
+        _show(checks)
     if any(check.status is Status.PROBLEM for check in checks):
         raise typer.Exit(ExitCode.HOST_CANNOT_RUN)
+
+
+def _show(checks: Sequence[Check]) -> None:
+    """Print problems, then warnings, then the rest; checks with the same cause are one entry."""
+    from rich.text import Text
+
+    from agent.cli.layout import print_entry
+    from agent.core.terminal import safe_console
+    from agent.doctor import Status
+
+    console = safe_console(highlight=False)
+    styles = {Status.PROBLEM: "bold red", Status.WARNING: "yellow", Status.OK: "green"}
+    width = max(len(status.value) for status in Status) + 2
+    for status, style in styles.items():
+        causes: dict[tuple[str, str], list[str]] = {}
+        for check in checks:
+            if check.status is status:
+                causes.setdefault((check.message, check.remedy), []).append(check.name)
+        for (message, remedy), names in causes.items():
+            lead = Text(f"{status.value:<{width}}", style)
+            print_entry(console, lead, f"{', '.join(dict.fromkeys(names))}: {message}", indent=width)
+            if remedy:
+                print_entry(console, Text(" " * width + "→ "), remedy, indent=width + 2)
+    console.print(Text(_summary(checks), style="bold"), soft_wrap=True)
+
+
+def _summary(checks: Sequence[Check]) -> str:
+    """Return one sentence about all checks."""
+    from agent.doctor import Status
+    from agent.report.quantities import count_of
+
+    counts = {status: sum(check.status is status for check in checks) for status in Status}
+    problems, warnings = counts[Status.PROBLEM], counts[Status.WARNING]
+    return (
+        f"{count_of(problems, 'problem') if problems else 'No problem'}, "
+        f"{count_of(warnings, 'warning') if warnings else 'no warning'}; "
+        f"{counts[Status.OK]} of {count_of(len(checks), 'check')} passed."
+    )

@@ -6,15 +6,23 @@ from typing import Annotated, Any
 
 import typer
 
+from agent.cli.completion import complete_facts
+
 _LONG = 200
-"""Characters after which a value is only counted in the table; ``--json`` has all of it."""
+"""Characters after which the entries of a value are only counted; ``vcagent facts NAME`` shows them."""
 
 
 def facts(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Facts to show; all by default.")
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME",
+            help="Facts to show in full; without: all, one line each.",
+            show_default=False,
+            autocompletion=complete_facts,
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Whole values, for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: whole values.")] = False,
 ) -> None:
     """Show facts about this host with their sources; nothing is changed."""
     from agent.core.errors import UsageError, VcagentError
@@ -38,32 +46,48 @@ def facts(
         except VcagentError as error:
             values[fact.name] = {"error": str(error)}
     if as_json:
-        from agent.cli.output import print_json
+        from agent.cli.output import print_document
+        from agent.store.command_documents import FactsDocument
 
-        print_json(values)
+        print_document(FactsDocument, {"facts": values})
         return
-    from rich.table import Table
-
     from agent.core.terminal import safe_console
 
-    table = Table("fact", "value", "source", box=None, pad_edge=False, header_style="bold")
-    for fact in chosen:
-        table.add_row(fact.name, _brief(values[fact.name], whole=bool(names)), fact.source)
-    safe_console(highlight=False).print(table)
+    if names:
+        _show_whole({fact.name: (fact.source, values[fact.name]) for fact in chosen})
+        return
+    from agent.cli.layout import print_columns
+
+    rows = [(fact.name, " ".join(_brief(values[fact.name]).split())) for fact in chosen]
+    print_columns(safe_console(highlight=False), ("fact", "value"), rows)
 
 
-def _brief(value: Any, *, whole: bool) -> str:
-    """Return a value for the table."""
+def _show_whole(facts: dict[str, tuple[str, Any]]) -> None:
+    """Print facts as YAML, each with its source as a comment."""
+    import yaml
+
+    from agent.cli.output import say
+
+    for name, (source, value) in facts.items():
+        say(f"# source: {' '.join(source.split())}")
+        say(yaml.safe_dump({name: value}, sort_keys=False, allow_unicode=True, width=4000), end="")
+
+
+def _brief(value: Any) -> str:
+    """Return a value for its line; long lists and mappings are counted."""
+    text = _one_line(value)
+    if len(text) > _LONG and isinstance(value, (dict, list)):
+        return f"{len(value)} entries"
+    return text
+
+
+def _one_line(value: Any) -> str:
     if value is None:
         return "—"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
-        text = ", ".join(f"{key} {_brief(item, whole=whole)}" for key, item in value.items()) or "none"
-    elif isinstance(value, list):
-        text = "; ".join(_brief(item, whole=whole) for item in value) or "none"
-    else:
-        text = str(value)
-    if len(text) > _LONG and not whole and isinstance(value, (dict, list)):
-        return f"{len(value)} entries"
-    return text
+        return ", ".join(f"{key} {_one_line(item)}" for key, item in value.items()) or "none"
+    if isinstance(value, list):
+        return "; ".join(map(_one_line, value)) or "none"
+    return str(value)

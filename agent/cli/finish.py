@@ -18,7 +18,7 @@ def finish(finished: FinishedRun, *, as_json: bool) -> None:
     """Print the result and end with the run's exit code."""
     outcome = finished.outcome
     if not finished.description:
-        _tell_without_report(finished)
+        _tell_without_report(finished, as_json=as_json)
     elif as_json:
         from agent.cli.output import print_json
 
@@ -41,9 +41,11 @@ def finish(finished: FinishedRun, *, as_json: bool) -> None:
     raise typer.Exit(outcome.exit_code)
 
 
-def _tell_without_report(finished: FinishedRun) -> None:
-    from agent.cli.output import print_error, say
+def _tell_without_report(finished: FinishedRun, *, as_json: bool) -> None:
+    from agent.cli.output import print_error, print_error_document, say
 
+    if finished.outcome.error and as_json:
+        print_error_document(finished.outcome.error)
     if finished.outcome.error:
         print_error(finished.outcome.error)
     for warning in finished.outcome.warnings:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agent.cli.completion import complete_fleet_runs
 from agent.cli.options import (
     AsJson,
     ExperimentId,
@@ -16,6 +17,7 @@ from agent.cli.options import (
     Metadata,
     OnlyDependencies,
     Parameters,
+    ProfileArguments,
     Profiles,
     Quiet,
     ResultsDir,
@@ -26,10 +28,11 @@ from agent.cli.options import (
     Sinks,
     System,
     Timeout,
+    named_profiles,
     pairs,
     request_of,
 )
-from agent.cli.output import print_json, say
+from agent.cli.output import print_document, print_json, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +56,11 @@ Limit = Annotated[
 ]
 FleetRun = Annotated[
     str | None,
-    typer.Argument(help="The fleet run's id, its beginning, or folder.", show_default="the latest"),
+    typer.Argument(
+        help="The fleet run's id, its beginning, or folder.",
+        show_default="the latest",
+        autocompletion=complete_fleet_runs,
+    ),
 ]
 AskPassword = Annotated[bool, typer.Option("--ask-password", "-k", help="Ask for the SSH password, once.")]
 AskPassphrase = Annotated[bool, typer.Option("--ask-passphrase", help="Ask for the SSH key's, once.")]
@@ -65,7 +72,8 @@ AcceptKeys = Annotated[
 
 @app.command()
 def run(
-    profile: Profiles,
+    profiles: ProfileArguments = None,
+    profile: Profiles = None,
     inventory: Annotated[list[str] | None, INVENTORY] = None,
     limit: Limit = "",
     parameters: Parameters = None,
@@ -182,7 +190,7 @@ def run(
         sbatch=tuple(word for text in sbatch or () for word in shlex.split(text)),
     )
     request = request_of(
-        profile,
+        named_profiles(profiles, profile),
         parameters,
         metadata,
         scenarios=scenarios,
@@ -224,15 +232,10 @@ def stop(
     stopped = stop_fleet(results_dir, run, limit, wishes)
     name = stopped.run_dir.name
     if as_json:
-        from agent.cli.output import print_json
+        from agent.store.command_documents import FleetStopDocument
 
-        print_json(
-            {
-                "run_id": name,
-                "hosts": list(stopped.hosts),
-                "by": "this command" if stopped.finished else "the controller at work",
-            }
-        )
+        by = "this command" if stopped.finished else "the controller at work"
+        print_document(FleetStopDocument, {"run_id": name, "hosts": list(stopped.hosts), "by": by})
     elif stopped.finished is None:
         say(f"the controller at work ends {len(stopped.hosts)} runs: vcagent fleet status {name}")
     else:
@@ -246,7 +249,7 @@ def stop(
 def clean(
     runs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RUN]...", help="Fleet runs: ids, beginnings, folders.", show_default="all"),
+        typer.Argument(metavar="RUN", help="Fleet runs: ids, beginnings, folders.", show_default="all"),
     ] = None,
     older_than: Annotated[
         str, typer.Option("--older-than", help="Leave what is newer: 12h, 7d, 4w.", show_default=False)
@@ -280,7 +283,7 @@ def clean(
     count = sum(len(place.runs) for place in places)
     question = f"Remove {count_of(count, 'run')} from {count_of(len(places), 'host')}?"
     if places and not yes:
-        if not sys.stdin.isatty():
+        if as_json or not sys.stdin.isatty():
             raise UsageError("nobody is here to ask", remedy=f"{question} add --yes")
         if not typer.confirm(question):
             return
@@ -289,9 +292,9 @@ def clean(
     tell: Callable[[Cleaned], None] = _ignore if as_json else _tell_cleaned
     done = clean_hosts(places, credentials, tell, older_than_s=older_than_s, force=force)
     if as_json:
-        from agent.cli.output import print_json
+        from agent.store.command_documents import FleetCleanDocument
 
-        print_json([cleaned.to_json() for cleaned in done])
+        print_document(FleetCleanDocument, {"hosts": [cleaned.to_json() for cleaned in done]})
     elif not places:
         say("Nothing to remove.")
     if any(cleaned.error for cleaned in done):
@@ -377,14 +380,17 @@ def status(run: FleetRun = None, results_dir: ResultsDir = Path("results"), as_j
         statuses, exit_code = record.statuses(), record.recall("exit_code")
     if as_json:
         hosts = [one.to_json() for one in statuses.values()]
-        print_json(
+        from agent.store.command_documents import FleetStatusDocument
+
+        print_document(
+            FleetStatusDocument,
             {
                 "run_id": run_dir.name,
                 "folder": str(run_dir),
                 "exit_code": exit_code,
                 "controller": "alive" if is_alive else "gone",
                 "hosts": hosts,
-            }
+            },
         )
         return
     from agent.core.terminal import safe_console
@@ -410,7 +416,9 @@ def hosts(inventory: Annotated[list[str], INVENTORY], limit: Limit = "", as_json
     secrets = Secrets(mappings=map(vars, chosen))
     found = [secrets.mask_value(host_to_json(host)) for host in chosen]
     if as_json:
-        print_json(found)
+        from agent.store.command_documents import FleetHostsDocument
+
+        print_document(FleetHostsDocument, {"hosts": found})
         return
     from rich.table import Table
 

@@ -6,7 +6,7 @@ import io
 import os
 import sys
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -19,6 +19,7 @@ from agent.cli.diagnose import baseline, diagnose
 from agent.cli.doctor import doctor
 from agent.cli.facts import facts
 from agent.cli.fleet import app as fleet
+from agent.cli.output import is_json_asked
 from agent.cli.parse import parse
 from agent.cli.plan import plan
 from agent.cli.profiles import profiles
@@ -33,13 +34,25 @@ from agent.cli.telemetry import app as telemetry
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from agent.core.errors import VcagentError
+
 
 class _Commands(TyperGroup):
     """The commands; what they say about a wrong option or argument gives no orders to a terminal."""
 
     def make_context(self, *arguments: Any, **named: Any) -> Any:
+        if named.get("resilient_parsing") and len(arguments) > 1:  # a shell completes the command line
+            name, words, *others = arguments
+            arguments = (name, _arguments(words), *others)
         with _disarmed():
             return super().make_context(*arguments, **named)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Complete commands and options; without a command also the options of ``run``."""
+        found = super().shell_complete(ctx, incomplete)
+        if incomplete.startswith("-") and (run_command := self.get_command(ctx, "run")):
+            found += run_command.shell_complete(ctx, incomplete)
+        return found
 
     def invoke(self, *arguments: Any, **named: Any) -> Any:
         with _disarmed():
@@ -56,7 +69,20 @@ def _disarmed() -> Iterator[None]:
             from agent.core.terminal import printable
 
             error.message = printable(error.message)  # type: ignore[attr-defined]
+            if is_json_asked(sys.argv[1:]):
+                from agent.core.errors import UsageError
+
+                raise UsageError(
+                    error.format_message(),
+                    remedy=f"{_path_of(error)} --help lists the options",
+                ) from error
         raise
+
+
+def _path_of(error: Any) -> str:
+    """Return the command that an error of typer is about."""
+    context = getattr(error, "ctx", None)
+    return context.command_path if context else "vcagent"
 
 
 _TYPER_INTERRUPTED = 130
@@ -66,13 +92,26 @@ app = typer.Typer(
     cls=_Commands,
     name="vcagent",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     help="Brings a host to the state a profile asks for, runs the benchmark, "
     "and says whether the result counts.\n\n"
     "[bold]vcagent --profile PERF-CPU-MLPERF.yaml[/] runs a profile; all options: vcagent run --help.",
 )
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    if version:
+        from agent import __version__
+
+        print(f"vcagent {__version__}")
+        raise typer.Exit
+
+
 for command in (
     run,
     plan,
@@ -95,7 +134,10 @@ for command in (
     app.command()(command)
 app.add_typer(fleet, name="fleet")
 app.add_typer(telemetry, name="telemetry")
-_COMMANDS = "vcagent.commands"
+_OWN_OPTIONS = ("-h", "--help", "--version", "--install-completion", "--show-completion")
+"""Options that are not those of ``run``."""
+
+COMMANDS = "vcagent.commands"
 """The entry points of groups of commands that are built on the agent."""
 
 
@@ -103,15 +145,23 @@ def _add_others() -> None:
     """Add the groups of commands of other parts and distributions: the one that is named, or all for help."""
     from importlib.metadata import entry_points
 
-    for point in entry_points(group=_COMMANDS):
+    from agent.cli.output import say
+    from agent.core.plug_ins import PlugInError, load_plug_in
+
+    for point in entry_points(group=COMMANDS):
         if not sys.argv[1:] or sys.argv[1].startswith("-") or point.name == sys.argv[1]:
-            app.add_typer(point.load(), name=point.name)
+            try:
+                app.add_typer(load_plug_in(point, "the command"), name=point.name)
+            except PlugInError as error:
+                if [point.name] == sys.argv[1:2]:
+                    raise
+                say(f"warning: {error.message}", error=True)
 
 
 def _arguments(arguments: list[str]) -> list[str]:
     """Return the arguments with defaults filled in: ``run``, and the value of ``--clean``."""
     arguments = ["--clean=all" if argument == "--clean" else argument for argument in _expanded(arguments)]
-    if arguments and arguments[0].startswith("-") and arguments[0] not in ("-h", "--help", "--version"):
+    if arguments and arguments[0].startswith("-") and arguments[0] not in _OWN_OPTIONS:
         return ["run", *arguments]
     return arguments
 
@@ -217,15 +267,37 @@ def main() -> None:
     _use_streams()
     # Bytes that are not text in this locale would end as a traceback wherever they are written later.
     sys.argv[1:] = [os.fsencode(argument).decode("utf-8", "replace") for argument in sys.argv[1:]]
-    _add_others()
-    try:
-        app(args=_arguments(sys.argv[1:]))
-    except VcagentError as error:
-        from agent.cli.output import print_error
+    as_json = is_json_asked(sys.argv[1:])
+    if os.environ.get("NO_COLOR"):  # rich would still write bold text
+        from typer import rich_utils
 
-        print_error(error)
-        sys.exit(error.exit_code)
+        rich_utils.COLOR_SYSTEM = None
+    try:
+        _add_others()
+        app(args=_arguments(sys.argv[1:]), prog_name="vcagent")
+    except VcagentError as error:
+        _end_with(error, as_json=as_json)
     except SystemExit as end:
+        if end.code == _TYPER_INTERRUPTED and as_json:
+            from agent.core.errors import InterruptedRunError
+
+            _end_with(InterruptedRunError("interrupted", remedy="call the command again"), as_json=True)
         if end.code == _TYPER_INTERRUPTED:
             sys.exit(ExitCode.INTERRUPTED)
         raise
+    except Exception as error:
+        if not as_json:
+            raise
+        from agent.core.errors import unexpected
+
+        _end_with(unexpected(error, "vcagent"), as_json=True)
+
+
+def _end_with(error: VcagentError, *, as_json: bool) -> NoReturn:
+    """Print an error, for people and if asked for programs, and end with its exit code."""
+    from agent.cli.output import print_error, print_error_document
+
+    if as_json:
+        print_error_document(error)
+    print_error(error)
+    sys.exit(error.exit_code)

@@ -7,16 +7,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agent.cli.completion import complete_profiles, complete_runs, complete_scenarios
+
 if TYPE_CHECKING:
     from agent.run.request import RunRequest
 
 Profiles = Annotated[
-    list[str],
+    list[str] | None,
     typer.Option(
         "--profile",
         "-p",
         help="A profile: name, path or http(s) URI; several are merged.",
         show_default=False,
+        autocompletion=complete_profiles,
+    ),
+]
+ProfileArguments = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="PROFILE",
+        help="Profiles, as --profile takes them.",
+        show_default=False,
+        autocompletion=complete_profiles,
     ),
 ]
 Parameters = Annotated[
@@ -34,7 +46,13 @@ Metadata = Annotated[
     typer.Option("--metadata", "--mt", help='Context for every record: "A=1,,,B=2".', show_default=False),
 ]
 Scenarios = Annotated[
-    str, typer.Option("--scenarios", help="Run only these, or all but: a,b or -c.", show_default=False)
+    str,
+    typer.Option(
+        "--scenarios",
+        help="Run only these, or all but: a,b or -c.",
+        show_default=False,
+        autocompletion=complete_scenarios,
+    ),
 ]
 OnlyDependencies = Annotated[
     bool, typer.Option("--dependencies", "-d", help="Only bring the host to its state; run nothing.")
@@ -44,7 +62,7 @@ Timeout = Annotated[
     typer.Option(
         "--timeout",
         "-t",
-        help="Repeat for minutes or hh:mm:ss, then stop at once; "
+        help="Repeat the actions for minutes or hh:mm:ss, then stop at once; "
         "with ,deterministic when the action is done, "
         "with ,deterministic* when all are; never for no end.",
         show_default=False,
@@ -88,7 +106,12 @@ Arm = Annotated[
     bool, typer.Option("--arm", help="Go on by itself after a reboot, which is left to you without --yes.")
 ]
 Run = Annotated[
-    str | None, typer.Argument(help="The run's id, its beginning, or its folder.", show_default="the latest")
+    str | None,
+    typer.Argument(
+        help="The run's id, its beginning, or its folder.",
+        show_default="the latest",
+        autocompletion=complete_runs,
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Iterations = Annotated[
@@ -115,6 +138,20 @@ LogLevel = Annotated[
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Show reasons, commands and all that steps tell.")
 ]
+
+
+def named_profiles(arguments: list[str] | None, options: list[str] | None) -> list[str]:
+    """Return the profiles that a command line names, as arguments or with ``--profile``.
+
+    Raises:
+        UsageError: if none is named.
+    """
+    from agent.core.errors import UsageError
+
+    named = [*(arguments or ()), *(options or ())]
+    if not named:
+        raise UsageError("no profile is named", remedy="name one that vcagent profiles lists, or a file")
+    return named
 
 
 def pairs(texts: list[str] | None) -> dict[str, str]:

@@ -39,13 +39,17 @@ def parse(
 
     Ends with 0 if the result is valid, 7 if it is INVALID, 6 if it is cut or there is none.
     """
-    from agent.component.parsing import exit_code, parse_path
+    from agent.cli.output import say
+    from agent.component.parsing import broken_parsers, exit_code, parse_path
 
+    for broken in broken_parsers().values():
+        say(f"warning: {broken.message}", error=True)
     outputs = parse_path(path, format)
     if as_json:
-        from agent.cli.output import print_json
+        from agent.cli.output import print_document
+        from agent.store.command_documents import ParseDocument
 
-        print_json([_as_dict(output) for output in outputs])
+        print_document(ParseDocument, {"outputs": [_as_dict(output) for output in outputs]})
     else:
         from agent.core.terminal import safe_console
 

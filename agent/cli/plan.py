@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +21,7 @@ from agent.cli.options import (
     OnlyDependencies,
     PackageDir,
     Parameters,
+    ProfileArguments,
     Profiles,
     Quiet,
     ResultsDir,
@@ -30,12 +32,17 @@ from agent.cli.options import (
     System,
     Timeout,
     Verbose,
+    named_profiles,
     request_of,
 )
 
+if TYPE_CHECKING:
+    from agent.planning.planner import PlannedComponent
+
 
 def plan(
-    profile: Profiles,
+    profiles: ProfileArguments = None,
+    profile: Profiles = None,
     parameters: Parameters = None,
     samples: Samples = None,
     scenarios: Scenarios = "",
@@ -57,18 +64,21 @@ def plan(
     arm: Arm = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
+    commands: Annotated[
+        bool, typer.Option("--commands", help="Also show each step's command, and whole reasons.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show every step that a profile would take on this host, with its reason, and change nothing.
 
     It takes the options of run, and checks them; those that only say how a run goes on change nothing here.
     """
-    del verbose, quiet
+    del quiet
     from agent.core.errors import ExitCode
     from agent.run.session import plan as plan_run
 
     request = request_of(
-        profile,
+        named_profiles(profiles, profile),
         parameters,
         metadata,
         samples=samples,
@@ -89,39 +99,63 @@ def plan(
         package_dir=package_dir,
         results_dir=results_dir,
     )
-    planned_profile, planned = plan_run(request)
+    planned = plan_run(request)
+    is_refused = any(component.error for component in planned.components)
     if as_json:
-        from agent.cli.output import print_json
+        from agent.cli.output import print_document
+        from agent.store.command_documents import PlanDocument
 
-        print_json(
+        print_document(
+            PlanDocument,
             {
-                "profile": planned_profile.name,
-                "components": [
-                    {
-                        "key": component.element.key,
-                        "kind": component.element.kind,
-                        "type": component.element.type,
-                        "standing": component.standing.value,
-                        "note": component.note,
-                        "remedy": component.error.remedy if component.error else None,
-                        "steps": [
-                            {
-                                "name": step.name,
-                                "reason": step.reason,
-                                "command": step.command,
-                                "estimate_s": step.estimate_s,
-                            }
-                            for step in (component.plan.steps if component.plan else ())
-                        ],
-                    }
-                    for component in planned
-                ],
-            }
+                "profile": planned.profile.name,
+                "timeout": planned.timeout.meaning if planned.timeout else None,
+                "step_count": len(planned.estimates_s),
+                "refused": is_refused,
+                "components": [_as_dict(component, planned.iterations) for component in planned.components],
+            },
         )
     else:
         from agent.core.terminal import safe_console
         from agent.report import render_plan
 
-        render_plan(planned, safe_console())
-    if any(component.error for component in planned):
+        rounds = planned.timeout.meaning if planned.timeout else ""
+        if planned.iterations > 1:
+            rounds = f"The actions run {planned.iterations} times, in rounds."
+        render_plan(
+            planned.components,
+            safe_console(highlight=False),
+            estimates_s=planned.estimates_s,
+            package_dir=planned.package_dir,
+            rounds=rounds,
+            show_commands=commands or verbose,
+        )
+    if is_refused:
         raise typer.Exit(ExitCode.HOST_CANNOT_RUN)
+
+
+def _as_dict(component: PlannedComponent, iterations: int) -> dict[str, Any]:
+    rounds = iterations if component.element.kind == "action" else 1
+    return {
+        "key": component.element.key,
+        "kind": component.element.kind,
+        "type": component.element.type,
+        "scenario": component.scenario or None,
+        "standing": component.standing.value,
+        "note": component.note,
+        "remedy": component.error.remedy if component.error else None,
+        "groups": [
+            f"{group.scenario}: {group.order}" if group.scenario else group.order
+            for group in component.groups
+        ],
+        "repeats": component.repeats * rounds,
+        "steps": [
+            {
+                "name": step.name,
+                "reason": step.reason,
+                "command": step.command,
+                "estimate_s": step.estimate_s,
+            }
+            for step in (component.plan.steps if component.plan else ())
+        ],
+    }

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from agent.cli.output import print_json, say
+from agent.cli.output import print_document, say
 
 
 def profiles(
@@ -29,7 +29,9 @@ def profiles(
         except ProfileError as error:
             rows.append({"name": name, "file": file, "description": "", "error": str(error)})
     if as_json:
-        print_json(rows)
+        from agent.store.command_documents import ProfilesDocument
+
+        print_document(ProfilesDocument, {"profiles": rows})
         return
     indent = max((len(row["name"]) for row in rows), default=0) + 2
     width = max(shutil.get_terminal_size().columns, indent + 30)

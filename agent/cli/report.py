@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Annotated
 
-from agent.cli.options import AsJson, ResultsDir, Run
+import typer
+
+from agent.cli.completion import complete_all_runs
+from agent.cli.options import AsJson, ResultsDir
 
 
 def report(
-    run: Run = None,
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            help="The id of a run or fleet run, its beginning, or its folder.",
+            show_default="the latest",
+            autocompletion=complete_all_runs,
+        ),
+    ] = None,
     results_dir: ResultsDir = Path("results"),
     as_json: AsJson = False,
 ) -> None:

@@ -22,6 +22,7 @@ from agent.cli.options import (
     OnlyDependencies,
     PackageDir,
     Parameters,
+    ProfileArguments,
     Profiles,
     Quiet,
     ResultsDir,
@@ -33,12 +34,14 @@ from agent.cli.options import (
     System,
     Timeout,
     Verbose,
+    named_profiles,
     request_of,
 )
 
 
 def run(
-    profile: Profiles = [],  # noqa: B006 - typer copies it; None would be shown as a value
+    profiles: ProfileArguments = None,
+    profile: Profiles = None,
     parameters: Parameters = None,
     samples: Samples = None,
     scenarios: Scenarios = "",
@@ -73,24 +76,20 @@ def run(
 ) -> None:
     """Run a profile: bring the host to its state, run its actions, judge and record the results."""
     from agent.cli.clean import clean_up
-    from agent.core.errors import UsageError
     from agent.run.cleaning import check_targets
 
     check_targets(clean)
-    if not profile and not clean:
-        raise UsageError(
-            "no profile is named", remedy="vcagent --profile NAME, where vcagent profiles lists the names"
-        )
-    if not profile:
-        clean_up(clean, results_dir, package_dir, yes=yes)
+    if clean and not profiles and not profile:
+        clean_up(clean, results_dir, package_dir, yes=yes, as_json=as_json)
         return
+    names = named_profiles(profiles, profile)
     from agent.cli.finish import finish
     from agent.core.hub_token import adopt_hub_token
     from agent.core.progress import run_progress
     from agent.run.session import check, start
 
     request = request_of(
-        profile,
+        names,
         parameters,
         metadata,
         samples=samples,

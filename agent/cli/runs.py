@@ -72,29 +72,51 @@ def runs(
             }
         )
     if as_json:
-        from agent.cli.output import print_json
+        from agent.cli.output import print_document
+        from agent.store.command_documents import RunsDocument
 
-        print_json(rows)
+        print_document(RunsDocument, {"runs": rows})
         return
-    from rich.table import Table
-
+    from agent.cli.layout import print_columns
     from agent.core.terminal import safe_console
 
-    table = Table("run", "profile", "start (UTC)", "end", "verdict", "exit code", "hosts")
-    for row in rows:
-        start, end = ((row[key] or "")[:19].replace("T", " ") for key in ("start", "end"))
-        ended = {0: "done", 8: "reboot pending", 9: "interrupted", 10: "some hosts failed"}
-        state = row["verdict"] or ended.get(row["exit_code"], "unfinished")
-        table.add_row(row["run_id"], row["profile"] or "", start, end[11:], state, str(row["exit_code"] or 0)
-                      if row["exit_code"] is not None else "", "" if row["hosts"] is None
-                      else f"fleet of {row['hosts'] or '?'}")  # fmt: skip
-    console = safe_console()
-    none = f"no run in {results_dir} fits" if where else f"there are no runs in {results_dir}"
-    console.print(table if rows else none)
+    console = safe_console(highlight=False)
+    if not rows:
+        none = f"no run in {results_dir} fits" if where else f"there are no runs in {results_dir}"
+        console.print(none)
+        return
+    cells = [(row["run_id"], _state(row), _age(row["start"]), row["profile"] or "") for row in rows]
+    print_columns(console, ("run", "verdict", "age", "profile"), cells)
     for row in rows:
         if serving := row["serving"]:
             what = serving["model"] or serving["name"]
-            console.print(f"{row['run_id']} serves {what} at {serving['url']}; stop it: {serving['stop']}")
+            console.print(
+                f"{row['run_id']} serves {what} at {serving['url']}; stop it: {serving['stop']}",
+                soft_wrap=True,
+            )
+
+
+def _state(row: dict[str, Any]) -> str:
+    """Return the verdict of a run, or how it ended."""
+    ended = {0: "done", 8: "reboot pending", 9: "interrupted", 10: "some hosts failed"}
+    code = row["exit_code"]
+    state = "unfinished" if code is None else row["verdict"] or ended.get(code, f"exit code {code}")
+    return state if row["hosts"] is None else f"{state}, fleet of {row['hosts'] or '?'}"
+
+
+def _age(start: str | None) -> str:
+    """Return the time since a run began, in one unit; empty if unknown."""
+    from datetime import datetime, timezone
+
+    try:
+        began = datetime.fromisoformat((start or "").replace("Z", "+00:00"))
+        age_s = (datetime.now(timezone.utc) - began).total_seconds()
+    except (ValueError, TypeError):
+        return ""
+    for unit, seconds in (("d", 86400), ("h", 3600), ("min", 60)):
+        if age_s >= 2 * seconds:
+            return f"{age_s / seconds:.0f} {unit}"
+    return f"{max(0, age_s):.0f} s"
 
 
 def _chosen(folders: list[Path], condition: str, index_dir: Path | None) -> list[Path]:

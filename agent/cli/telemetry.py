@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from agent.cli.completion import complete_runs
 from agent.cli.options import AsJson, ResultsDir, Sinks
 
 if TYPE_CHECKING:
@@ -17,7 +18,10 @@ app = typer.Typer(no_args_is_help=True, help="See how far the sinks of runs have
 Runs = Annotated[
     list[str],
     typer.Argument(
-        metavar="[RUN]...", help="Run ids, beginnings of them, or folders; without: all.", show_default=False
+        metavar="RUN",
+        help="Run ids, beginnings of them, or folders; without: all.",
+        show_default=False,
+        autocompletion=complete_runs,
     ),
 ]
 
@@ -31,9 +35,10 @@ def status(
     """Show for each run and sink what was delivered, what waits, what was refused, and why."""
     rows = [row for folder in _folders(results_dir, run) for row in _standing(folder)]
     if as_json:
-        from agent.cli.output import print_json
+        from agent.cli.output import print_document
+        from agent.store.command_documents import TelemetryStatusDocument
 
-        print_json(rows)
+        print_document(TelemetryStatusDocument, {"sinks": rows})
         return
     from rich.table import Table
 
@@ -75,9 +80,10 @@ def flush(
         for row in _flushed(folder, tuple(sink or ()), wait, refused=refused, again=again)
     ]
     if as_json:
-        from agent.cli.output import print_json
+        from agent.cli.output import print_document
+        from agent.store.command_documents import TelemetryFlushDocument
 
-        print_json(rows)
+        print_document(TelemetryFlushDocument, {"sinks": rows})
     else:
         from agent.core.terminal import safe_console
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from agent.core.errors import ExitCode, ParseError, UsageError
 from agent.core.names import canonical, did_you_mean
+from agent.core.plug_ins import PlugInError, broken, load_plug_in
 from agent.core.records import ParsedOutput, Reason, Validity, Verdict
 
 if TYPE_CHECKING:
@@ -19,27 +20,32 @@ if TYPE_CHECKING:
 ENTRY_POINTS = "vcagent.parsers"
 
 
-@cache
 def parsers() -> Mapping[str, Parser]:
-    """Return the installed formats, by name; read once.
+    """Return the installed formats that can be used, by name."""
+    return _loaded()[0]
 
-    Raises:
-        UsageError: if a distribution registers a format that cannot be loaded.
-    """
+
+def broken_parsers() -> Mapping[str, PlugInError]:
+    """Return why installed formats cannot be used, by name."""
+    return _loaded()[1]
+
+
+@cache
+def _loaded() -> tuple[Mapping[str, Parser], Mapping[str, PlugInError]]:
+    """Return the usable and the broken formats; read once."""
     from importlib.metadata import entry_points
 
     found: dict[str, Parser] = {}
-    for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):
+    failed: dict[str, PlugInError] = {}
+    for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
         try:
-            parser: Parser = entry.load()
-        except (ImportError, AttributeError) as error:
-            raise UsageError(
-                f"the parser {entry.name} cannot be loaded: {error}",
-                where=f"{ENTRY_POINTS}: {entry.value}",
-                remedy="install the distribution that registers it again, or remove it",
-            ) from error
-        found[parser.name] = parser
-    return found
+            parser: Parser = load_plug_in(point, "the parser")
+            found[parser.name] = parser
+        except PlugInError as error:
+            failed[point.name] = error
+        except AttributeError as error:
+            failed[point.name] = broken(point, "the parser", error)
+    return found, failed
 
 
 def parse_path(path: Path, format: str | None = None) -> list[ParsedOutput]:  # noqa: A002 (the option's name)
@@ -56,6 +62,9 @@ def parse_path(path: Path, format: str | None = None) -> list[ParsedOutput]:  # 
     known = parsers()
     _check(path)
     if format is not None:
+        for own, error in broken_parsers().items():
+            if canonical(own) == canonical(format):
+                raise error
         names = {canonical(name): name for name in known}
         if (name := names.get(canonical(format))) is None:
             raise UsageError(f"no format is named {format!r}", remedy=did_you_mean(format, known))
@@ -87,6 +96,15 @@ def parse_path(path: Path, format: str | None = None) -> list[ParsedOutput]:  # 
     return [*outputs, *refused]
 
 
+def _crashed(parser: Parser, path: Path, error: Exception) -> ParseError:
+    """Return the error for a parser that failed with an exception of its own."""
+    return ParseError(
+        f"the parser {parser.name} failed: {type(error).__name__}: {error}",
+        where=str(path),
+        remedy="report it to those who provide the parser, with the output that it read",
+    )
+
+
 def _check(path: Path) -> None:
     """Check that a path can be read; raise UsageError if not."""
     try:
@@ -111,6 +129,8 @@ def _read(path: Path, fitting: Sequence[Parser]) -> list[ParsedOutput]:
             outputs += parser.parse(path)
         except ParseError as error:
             failed.append((parser, error))
+        except Exception as error:  # noqa: BLE001 - a plug-in may raise anything, and the others go on
+            failed.append((parser, _crashed(parser, path, error)))
     if failed and not outputs:
         raise failed[0][1]
     for parser, failure in failed:

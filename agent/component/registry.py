@@ -6,8 +6,9 @@ from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
-from agent.core.errors import ProfileError, VcagentError
+from agent.core.errors import ProfileError
 from agent.core.names import canonical, did_you_mean, nearest
+from agent.core.plug_ins import broken, load_plug_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,16 +54,14 @@ def component_class(name: str) -> type[Component]:
 
     Raises:
         ProfileError: if there is none.
-        VcagentError: if its module cannot be imported.
+        PlugInError: if it cannot be loaded.
     """
     point = _registered().get(canonical(name))
     if point is None:
         raise ProfileError(f"type {name!r} is not implemented", remedy=did_you_mean(name, known_types()))
-    try:
-        loaded: type[Component] = point.load()
-    except (ImportError, AttributeError) as error:
-        raise VcagentError(
-            f"type {point.name} is registered as {point.value}, which cannot be loaded: {error}",
-            remedy="reinstall the distribution that provides it",
-        ) from error
+    from agent.component.component import Component
+
+    loaded: type[Component] = load_plug_in(point, "the type")
+    if not (isinstance(loaded, type) and issubclass(loaded, Component)):
+        raise broken(point, "the type", TypeError("it is not a Component"))
     return loaded

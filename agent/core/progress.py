@@ -99,6 +99,7 @@ class RunProgress:
         self._log: PlainProgress | None = None
         self.count = 0
         self.expected = 0
+        self._round: Callable[[], str] | None = None
         self.verbose = False
         """True to show all details of a step, with its reason and command."""
 
@@ -114,6 +115,34 @@ class RunProgress:
         with self._lock:
             self.expected += len(estimates_s)
             self._later_s += sum(filter(None, estimates_s))
+
+    def in_round(self, number: int, left_s: Callable[[], float | None]) -> None:
+        """Name the round of the actions beside each step from now on.
+
+        Args:
+            number: the round's number.
+            left_s: returns the seconds for which rounds are repeated; None if they are not limited.
+        """
+
+        def text() -> str:
+            left = left_s()
+            return f"round {number}" + (f", {duration(left)} left" if left is not None else "")
+
+        with self._lock:
+            self._round = text
+            if self._log:
+                self._log._round = text  # noqa: SLF001 - the same display, on paper
+
+    @property
+    def round(self) -> str:
+        """The round of the actions, such as ``round 7, 22 s left``; empty if there is only one."""
+        return self._round() if self._round else ""
+
+    @property
+    def position(self) -> str:
+        """The number of the step, and the number of all steps unless rounds are repeated for a time."""
+        is_open = self._round is not None and "left" in self.round
+        return str(self.count) if is_open else f"{self.count}/{self.expected}"
 
     def left_s(self, current: StepProgress) -> float | None:
         """Return the estimated seconds left of the whole run."""
@@ -197,8 +226,9 @@ class PlainProgress(RunProgress):
             print(printable(f"[{moment:>9}] {text}"), file=self._stream, flush=True)
 
     def _started(self, step: StepProgress) -> None:
-        usual = f" (usually {duration(step.estimate_s)})" if step.estimate_s else ""
-        self._noted(f"{self.count}/{self.expected} {step.title}{usual}")
+        usual = f"usually {duration(step.estimate_s)}" if step.estimate_s else ""
+        remarks = ", ".join(filter(None, (self.round, usual)))
+        self._noted(f"{self.position} {step.title}" + (f" ({remarks})" if remarks else ""))
         self._next_line = self._clock() + PLAIN_INTERVAL_S
 
     def _changed(self, step: StepProgress) -> None:
@@ -210,7 +240,8 @@ class PlainProgress(RunProgress):
             left = self.left_s(step)
             self._noted(
                 f"    {step.title}:{share} {step.message}".rstrip()
-                + (f", about {duration(left)} left in all" if left is not None else "")
+                + (f", {self.round}" if self.round else "")
+                + (f", about {duration(left)} left in all" if left is not None and not self.round else "")
             )
 
     def _finished(self, step: StepProgress, outcome: str) -> None:
@@ -254,7 +285,7 @@ class LiveProgress(RunProgress):
     def _started(self, step: StepProgress) -> None:
         from rich.markup import escape
 
-        title = f"[bold]{self.count}/{self.expected}[/] {escape(step.title)}"
+        title = f"[bold]{self.position}[/] {escape(step.title)}"
         self._tasks[id(step)] = self._bars.add_task(title, total=None, share="", note="")
         self._changed(step)
 
@@ -265,7 +296,8 @@ class LiveProgress(RunProgress):
         if task is None:
             return
         left = self.left_s(step)
-        note = escape(step.message) + (f" · about {duration(left)} left in all" if left is not None else "")
+        whole = f"about {duration(left)} left in all" if left is not None else ""
+        note = escape(step.message) + (f" · {rest}" if (rest := self.round or whole) else "")
         fraction = step.fraction
         self._bars.update(
             task,

@@ -15,6 +15,9 @@ _ORDER = re.compile(
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"  # change the direction of writing: another text is seen
 )
 _FORMULA = re.compile(r"[=+\-@\t\r]")
+_WHOLE_LINES = 4000
+"""Width in a pipe: no table is wider."""
+
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 
 
@@ -34,8 +37,11 @@ def plain_cell(text: str) -> str:
 def safe_console(**options: Any) -> Console:
     """Return a rich console that shows text literally: control characters spelled out, no markup.
 
-    Otherwise a name such as ``[/etc/motd]`` would be read as a tag.
+    Otherwise a name such as ``[/etc/motd]`` would be read as a tag. With ``NO_COLOR`` it writes plain text,
+    without bold too. Lines are whole if they do not go to a terminal: a pipe has no width.
     """
+    import os
+
     from rich.console import Console
     from rich.segment import Segment
 
@@ -44,4 +50,9 @@ def safe_console(**options: Any) -> Console:
             for segment in super().render(*arguments, **named):
                 yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
-    return SafeConsole(**{"markup": False, **options})
+    if os.environ.get("NO_COLOR"):
+        options = {"color_system": None, **options}
+    console = SafeConsole(**{"markup": False, **options})
+    if not console.is_terminal and "width" not in options and not os.environ.get("COLUMNS"):
+        console.width = _WHOLE_LINES
+    return console

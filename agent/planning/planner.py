@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
+from math import prod
 from typing import TYPE_CHECKING, TypeVar, get_args
 
 from agent.component.component import Action, Component, ComponentParameters, Dependency, Monitor, Plan, Step
@@ -11,7 +12,7 @@ from agent.component.registry import component_class, unknown_types
 from agent.core.errors import HostError, ProfileError, VcagentError, unexpected
 from agent.core.names import canonical, did_you_mean
 from agent.facts.linux import DISTRIBUTION, PLATFORM
-from agent.planning.groups import GroupParameters, is_group
+from agent.planning.groups import GroupParameters, PlannedGroup, is_group
 from agent.profile import (
     GROUPS,
     Element,
@@ -21,7 +22,9 @@ from agent.profile import (
     applies_to,
     check,
     resolve,
+    resolve_one,
 )
+from agent.profile.values import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -60,6 +63,8 @@ class PlannedComponent:
         component: the component that made the plan.
         facts: the facts used.
         for_now: why it cannot be planned yet, if it is planned later.
+        groups: the groups around it, the outermost first; those of dependencies have no effect.
+        scenario: its scenario; empty if it has none.
     """
 
     element: Element
@@ -70,6 +75,13 @@ class PlannedComponent:
     component: Component | None = None
     facts: Facts | None = None
     for_now: VcagentError | None = None
+    groups: tuple[PlannedGroup, ...] = ()
+    scenario: str = ""
+
+    @property
+    def repeats(self) -> int:
+        """The number of times that its groups run it in one round, at least."""
+        return prod(group.loops for group in self.groups)
 
     def masked(self, mask: Callable[[str], str]) -> PlannedComponent:
         """Return the same without secrets, safe to show."""
@@ -80,7 +92,8 @@ class PlannedComponent:
             for step in (self.plan.steps if self.plan else ())
         ]
         plan = self.plan and replace(self.plan, steps=tuple(steps))
-        return replace(self, note=mask(self.note), plan=plan)
+        groups = tuple(replace(group, scenario=mask(group.scenario)) for group in self.groups)
+        return replace(self, note=mask(self.note), plan=plan, groups=groups, scenario=mask(self.scenario))
 
 
 def _shown_secret(step: Step, mask: Callable[[str], str]) -> str:
@@ -238,13 +251,20 @@ class Planner:
         too: the dependency's own refusal is the cause.
         """
         planned: list[PlannedComponent] = []
-        elements = list(leaves(self.profile.dependencies))
+        elements: list[tuple[Element, tuple[PlannedGroup, ...], str]] = [
+            (element, (), "") for element in leaves(self.profile.dependencies)
+        ]
         if not only_dependencies:
-            elements += [*leaves(self.profile.monitors), *leaves(self.profile.actions)]
+            elements += [(element, (), "") for element in leaves(self.profile.monitors)]
+            elements += self._grouped(self.profile.actions, facts)
         pending: list[type[Component]] = []
         refused: list[type[Component]] = []
-        for element in elements:
-            component = self.plan(element, facts)
+        for element, groups, skipped in elements:
+            component = (
+                PlannedComponent(element, Standing.SKIPPED, note=skipped)
+                if skipped
+                else self.plan(element, facts)
+            )
             if component.standing is Standing.REFUSED and _may_be_lifted(component.error, pending, refused):
                 component = PlannedComponent(
                     element,
@@ -257,8 +277,36 @@ class Planner:
                     pending.append(component_class(element.type))
                 elif component.standing is Standing.REFUSED:
                     refused.append(component_class(element.type))
-            planned.append(component)
+            planned.append(replace(component, groups=groups, scenario=self._scenario(element)))
         return planned
+
+    def _grouped(
+        self,
+        elements: Iterable[Element],
+        facts: Facts,
+        groups: tuple[PlannedGroup, ...] = (),
+        skipped: str = "",
+    ) -> Iterator[tuple[Element, tuple[PlannedGroup, ...], str]]:
+        """Yield the elements that do something, each with its groups, and why its groups are skipped."""
+        for element in elements:
+            if not is_group(element):
+                yield element, groups, skipped
+                continue
+            reason = skipped or self.skipped(element, facts) or ""
+            group = PlannedGroup(element)
+            if not reason:
+                try:
+                    parameters = self.group_parameters(element)
+                except VariableUnavailableError:
+                    parameters = GroupParameters()
+                group = PlannedGroup.of(element, parameters, self._scenario(element))
+            yield from self._grouped(element.components, facts, (*groups, group), reason)
+
+    def _scenario(self, element: Element) -> str:
+        try:
+            return text_of(resolve_one("Scenario", element, self.profile, self.variables))
+        except ProfileError:
+            return ""
 
 
 def _may_be_lifted(

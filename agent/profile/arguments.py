@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from agent.core.errors import ProfileError, UsageError
+from agent.core.progress import duration
 from agent.core.timespan import parse_timespan
 
 
@@ -52,6 +53,18 @@ class Timeout:
 
     duration_s: float | None
     scope: TimeoutScope = TimeoutScope.NOTHING
+
+    @property
+    def meaning(self) -> str:
+        """What the timeout means for a run, as a sentence."""
+        if self.duration_s is None:
+            return "The actions are repeated until you stop the run."
+        end = {
+            TimeoutScope.NOTHING: "then the running action is stopped",
+            TimeoutScope.ACTION: "then the running action is the last",
+            TimeoutScope.ALL_ACTIONS: "then the running round is the last",
+        }[self.scope]
+        return f"The actions are repeated for {duration(self.duration_s)}; {end}."
 
 
 def parse_timeout(text: str) -> Timeout:

@@ -23,6 +23,7 @@ MAXIMUM_BYTES = 1 << 20
 _EXTENSIONS = (".yaml", ".yml", ".json")
 _EXAMPLES = "examples"
 """The subfolder of more installed profiles: examples/FIO."""
+_PARAMETER = re.compile(r"  ['\"]?([\w.-]+)['\"]?\s*:")
 _TIMEOUT_S = 30
 _DEADLINE_S = 60.0
 """Longest time in seconds for receiving a profile, regardless of the server's pace."""
@@ -43,6 +44,31 @@ class Source:
     label: str
     text: str
     format: str
+
+    def parameter_descriptions(self) -> dict[str, str]:
+        """Return the comments above the profile's parameters, by the parameters' names as written.
+
+        A comment describes the first parameter that follows it. JSON has no comments.
+        """
+        found: dict[str, str] = {}
+        comment: list[str] = []
+        is_inside = has_ended = False
+        for line in self.text.splitlines() if self.format == "yaml" else ():
+            if line and not line[0].isspace() and not line.startswith("#"):
+                is_inside = line.split("#")[0].strip().lower() == "parameters:"
+                comment = []
+            elif not is_inside:
+                continue
+            elif not line.strip():
+                comment = []
+            elif line.startswith("  #"):
+                comment = [line.strip("# ")] if has_ended else [*comment, line.strip("# ")]
+                has_ended = False
+            elif (match := _PARAMETER.match(line)) is not None:
+                has_ended = True
+                if comment:
+                    found[match[1]] = " ".join(comment)
+        return found
 
 
 def source_from_text(text: str, *, label: str = "profile.yaml", format: str | None = None) -> Source:  # noqa: A002

@@ -138,9 +138,7 @@ class Names:
             return f"did you mean {' or '.join(close)}?"
         if reference.declared:
             return f"declare {reference.name} under Parameters"
-        return (
-            f"declare a parameter of that name; braces meant literally need a blank: {{ {reference.name} }}"
-        )
+        return f"declare a parameter of that name; for the text itself, write a backslash: \\{reference.raw}"
 
 
 def told(name: str, error: ProfileError) -> ProfileError:

@@ -1,8 +1,9 @@
-"""Separates the expressions in a text from braces that a shell, awk or JSON needs.
+r"""Separates the expressions in a text from braces that a shell, awk or JSON needs.
 
 An expression is ``$.Parameters.Name``, or one of these in braces (no blank after the first):
 ``Name``, ``Name.TotalSeconds``, ``PackageDir:name``, ``calculate(…)``. All else is unchanged, including
-``${…}`` and text in double braces.
+``${…}`` and text in double braces. A backslash before an expression makes it text, and is removed:
+``\{http_code}`` becomes ``{http_code}``.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ _CALCULATE = re.compile(r"([A-Za-z]+)\((.*)\)\s*", re.DOTALL)
 _START = re.compile(r"\$?\{|\$\.parameters\.", re.IGNORECASE)
 _BRACE = re.compile(r"[{}]")
 _CALCULATE_START = re.compile(r"\{(?:calculate|fn)\(", re.IGNORECASE)
+_ESCAPE = "\\"
 _MAXIMUM_LENGTH = 100_000
 _LONGEST_EXPRESSION = 10_000
 
@@ -90,8 +92,19 @@ def parse_template(text: str) -> tuple[Part, ...]:
     literal = position = 0
     while match := _START.search(text, position):
         start = match.start()
-        part, position = _part(text, start, match[0], closes)
-        if part is not None:
+        is_escaped = start > literal and text[start - 1] == _ESCAPE
+        try:
+            part, position = _part(text, start, match[0], closes)
+        except ProfileError:
+            if not is_escaped:
+                raise
+            position = start + 1
+        else:
+            is_escaped = is_escaped and part is not None
+        if is_escaped:
+            parts.append(text[literal : start - 1])
+            literal = start
+        elif part is not None:
             parts += [text[literal:start], part]
             literal = position
     parts.append(text[literal:])

@@ -2,8 +2,9 @@
 
 from agent.report.case_summary import write_case_summary
 from agent.report.html import REPORT_FILE, write_report
+from agent.report.plan_text import render_plan
 from agent.report.rollup import write_rollup
-from agent.report.terminal import render_plan, render_result
+from agent.report.terminal import render_result
 
 __all__ = [
     "REPORT_FILE",

@@ -1,4 +1,4 @@
-"""Terminal output before and after a run: the plan, and the result with its reasons."""
+"""What the terminal shows after a run: the result with its reasons."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from agent.core.records import Metric, MetricRecord, Reason
-    from agent.planning.planner import PlannedComponent
 
 HEADLINE_LIMIT = 6
 _WIDE = 100
@@ -35,7 +34,6 @@ _STYLES = {
     "FAILED": "bold red",
     "INTERRUPTED": "bold yellow",
 }
-_STANDINGS = {"nothing to do": "green", "skipped": "dim", "refused": "bold red", "later": "yellow"}
 _SIGNS = {"VALID": "✓", "DONE": "✓", "INVALID": "!", "FAILED": "✕"}
 
 
@@ -68,43 +66,6 @@ def render_result(
     console.print(line)
     if run_dir and (run_dir / REPORT_FILE).is_file():
         console.print(Text("Report: ").append(str(run_dir / REPORT_FILE), style="underline"), soft_wrap=True)
-
-
-def render_plan(planned: Iterable[PlannedComponent], console: Console) -> None:
-    """Show the planned steps with their reasons, one per row, or why there is nothing to do.
-
-    Args:
-        planned: the components with their plans, in the order in which they run.
-        console: the console to print to.
-    """
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    table.add_column("Component", overflow="fold", style="bold", ratio=3)
-    table.add_column("Step", overflow="fold", ratio=2)
-    table.add_column("Command", overflow="fold", style="cyan", ratio=4)
-    table.add_column("Why", overflow="fold", ratio=4)
-    count = 0
-    for component in planned:
-        table.add_section()
-        steps = component.plan.steps if component.plan else ()
-        name = Text(component.element.type)
-        if not steps:
-            standing = Text(component.standing.value, style=_STANDINGS.get(component.standing.value, ""))
-            table.add_row(name, standing, "", _note(component))
-        for step in steps:
-            table.add_row(name, Text(step.name), Text(step.command), Text(step.reason))
-            name = Text()
-        count += len(steps)
-    console.print(table)
-    console.print()
-    console.print(f"{count} step{'' if count == 1 else 's'} to do." if count else "Nothing to do.")
-
-
-def _note(component: PlannedComponent) -> Text:
-    note = component.note or (component.plan.nothing_to_do if component.plan else "")
-    if component.error is None:
-        return Text(note)
-    text = Text(note or component.error.message)
-    return text.append(f"\n→ {component.error.remedy}") if component.error.remedy else text
 
 
 def _case_table(run: RunResult, width: int) -> Table:

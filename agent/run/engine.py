@@ -202,6 +202,7 @@ class Engine:
             number += 1
             self._check_stop()
             before = self.steps.count
+            self._show_round(number)
             try:
                 self._run_round(number)
             except InterruptedRunError as error:
@@ -220,6 +221,10 @@ class Engine:
                 if self.planner.profile.monitors:
                     self.stop.wait(self._clock.left_s)
                 return
+
+    def _show_round(self, number: int) -> None:
+        if self.options.timeout is not None or (self.options.iterations or 1) > 1:
+            self.steps.progress.in_round(number, lambda: self._clock.left_s)
 
     def _run_round(self, number: int) -> None:
         with self._services() as services:

@@ -82,8 +82,29 @@ class FinishedRun:
     report: Path | None
 
 
-def plan(request: RunRequest, *, folders: bool = True) -> tuple[Profile, list[PlannedComponent]]:
-    """Return what a run would do on this host, without changing anything; secrets are masked.
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run before its start.
+
+    Args:
+        profile: its profile.
+        components: the components with their plans, in order; secrets are masked.
+        package_dir: the package folder.
+        estimates_s: expected seconds of each step that the run counts; None if unknown.
+        iterations: rounds of all actions.
+        timeout: how long the actions are repeated; None for rounds.
+    """
+
+    profile: Profile
+    components: list[PlannedComponent]
+    package_dir: Path
+    estimates_s: list[float | None]
+    iterations: int = 1
+    timeout: Timeout | None = None
+
+
+def plan(request: RunRequest, *, folders: bool = True) -> PlannedRun:
+    """Return what a run would do on this host; change nothing.
 
     Args:
         request: what to run, and how.
@@ -97,7 +118,15 @@ def plan(request: RunRequest, *, folders: bool = True) -> tuple[Profile, list[Pl
         if folders:
             session.require_trusted_folders()
         planned = session.preview()
-    return session.planner.profile, [component.masked(session.secrets.mask) for component in planned]
+    options = session.options
+    return PlannedRun(
+        session.planner.profile,
+        [component.masked(session.secrets.mask) for component in planned],
+        session.facts[PACKAGE_DIR],
+        _estimates(planned, options),
+        options.iterations or 1,
+        options.timeout,
+    )
 
 
 def check(request: RunRequest, sources: Sequence[Source] = ()) -> Session:
@@ -265,7 +294,7 @@ class Session:
             reboots: the run's reboots.
             planned: what the run would do now, for the display.
         """
-        progress.expect(_estimates(planned, journal, self.options))
+        progress.expect(_estimates(planned, self.options, journal))
         interruption = Interruption()
         clock = HostClock()
         with (
@@ -543,14 +572,21 @@ def _refuse(preview: Sequence[PlannedComponent]) -> None:
 
 
 def _estimates(
-    preview: Sequence[PlannedComponent], journal: Journal, options: EngineOptions
+    preview: Sequence[PlannedComponent], options: EngineOptions, journal: Journal | None = None
 ) -> list[float | None]:
-    done = {row.key for row in journal.steps() if row.status is StepStatus.DONE}
+    """Return the expected seconds of each step that is not done yet; None if unknown.
+
+    A component that is planned later counts as one step. Of rounds within a timeout only the first counts.
+    """
+    done = {row.key for row in journal.steps() if row.status is StepStatus.DONE} if journal else set()
     estimates: list[float | None] = []
     for component in preview:
-        rounds = range(1, (options.iterations or 1) + 1) if component.element.kind == "action" else (None,)
-        for number in rounds:
-            scope = f"{number}:" if number else ""
+        scopes = [""]
+        if component.element.kind == "action":
+            scopes = [f"{number}:" for number in range(1, (options.iterations or 1) + 1)]
+        for group in component.groups:
+            scopes = [inner for scope in scopes for inner in group.scopes(scope)]
+        for scope in scopes:
             if component.standing is Standing.LATER:
                 estimates.append(None)
             steps = component.plan.steps if component.plan else ()

@@ -1,6 +1,7 @@
 """Runs in a temporary folder, with the test component types registered."""
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -43,3 +44,23 @@ def run_profile(tmp_path: Path) -> Callable[..., FinishedRun]:
 def records_of(finished: FinishedRun) -> list[dict[str, Any]]:
     """Return the run's records from the JSON lines."""
     return [json.loads(line) for line in (finished.run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def vcagent(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, str, str]]:
+    """Call the program in this process; returns exit code, standard output and standard error."""
+    from agent.cli.main import main
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["vcagent", *arguments])
+        code: Any = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+        captured = capsys.readouterr()
+        return int(code), captured.out, captured.err
+
+    return call

@@ -74,6 +74,11 @@ def test_a_command_finds_it(context: StepContext) -> None:
             ActionFailedError, match="no service named other runs beside this step; running: web"
         ):
             filled_in("{ServiceUrl:other}", beside)
+        assert filled_in("curl service:web/health", beside) == f"curl {url}/health"
+        assert filled_in("A=service:web docker service:8 a/service:x", beside).startswith("A=http")
+        assert filled_in("docker service:8 a/service:x", beside) == "docker service:8 a/service:x"
+        with pytest.raises(ActionFailedError, match="no service named other"):
+            filled_in("curl 'service:other'", beside)
     finally:
         service.stop()
 

@@ -182,7 +182,7 @@ def test_a_run_prints_json(
     assert [step["status"] for step in run["steps"]] == ["done"]
     assert Path(run["report"]).is_file()
     code, out, _ = vcagent(capsys, monkeypatch, "runs", "--json")
-    assert [row["run_id"] for row in json.loads(out)] == [run["run_id"]]
+    assert [row["run_id"] for row in json.loads(out)["runs"]] == [run["run_id"]]
     code, out, _ = vcagent(capsys, monkeypatch, "report", "--json")
     assert json.loads(out)["run_id"] == run["run_id"]
     code, out, _ = vcagent(capsys, monkeypatch, "report")

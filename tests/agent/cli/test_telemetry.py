@@ -44,7 +44,7 @@ def test_what_a_full_disk_kept_back_is_flushed(
     assert any("vcagent telemetry flush" in line for line in finished.outcome.warnings)
     results = ("--results-dir", str(tmp_path / "results"))
     _, out, _ = vcagent("telemetry", "status", "--json", *results)
-    (row,) = json.loads(out)
+    (row,) = json.loads(out)["sinks"]
     assert (row["delivered"], row["waiting"], row["refused"]) == (0, 1, 0)
     assert row["error"]
     assert vcagent("telemetry", "flush", "--wait", "0", *results)[0] == 6
@@ -55,7 +55,7 @@ def test_what_a_full_disk_kept_back_is_flushed(
     (line,) = (blocked / f"{finished.run_dir.name}.jsonl").read_text().splitlines()
     assert json.loads(line)["metric"] == "answer"
     _, out, _ = vcagent("telemetry", "status", "--json", *results)
-    (row,) = json.loads(out)
+    (row,) = json.loads(out)["sinks"]
     assert (row["delivered"], row["waiting"], row["error"]) == (1, 0, None)
 
 

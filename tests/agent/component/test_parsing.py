@@ -96,7 +96,7 @@ def test_people_see_verdict_reason_remedy_and_headlines_in_this_order() -> None:
 
 def test_programs_get_json() -> None:
     code, shown = run(LOGS / "offline_v6_0_min_duration", "--json")
-    (output,) = json.loads(shown)
+    (output,) = json.loads(shown)["outputs"]
     assert code == ExitCode.RESULT_INVALID
     assert output["verdict"]["validity"] == "INVALID"
     assert output["verdict"]["reasons"][0]["setting"] == "target_qps"
@@ -116,7 +116,7 @@ def test_cases_are_told_apart_for_people_and_programs(tmp_path: Path) -> None:
     _, shown = run(tmp_path / "bench.json", "--all")
     assert "pp16/flash_attn=0" in shown
     assert "pp16/flash_attn=1" in shown
-    (output,) = json.loads(run(tmp_path / "bench.json", "--json")[1])
+    (output,) = json.loads(run(tmp_path / "bench.json", "--json")[1])["outputs"]
     cases = [(metric["scenario"], metric["name"]) for metric in output["metrics"]]
     assert len(set(cases)) == len(cases) == 4
     (tmp_path / "smi.csv").write_text(

@@ -43,6 +43,22 @@ def test_a_line_at_the_start_now_and_then_and_at_the_end() -> None:
     ]
 
 
+def test_a_step_is_shown_with_its_round() -> None:
+    stream, clock = io.StringIO(), [0.0]
+    progress = PlainProgress(stream, lambda: clock[0])
+    progress.in_round(7, lambda: 22.0 - clock[0])
+    step = progress.start("execute")
+    clock[0] = 20.0
+    step.update("working")
+    progress.in_round(8, lambda: None)
+    progress.start("execute", 5.0)
+    assert stream.getvalue().splitlines() == [
+        "[      0 s] 1 execute (round 7, 22 s left)",
+        "[     20 s]     execute: working, round 7, 2 s left",
+        "[     20 s] 2/2 execute (round 8, usually 5 s)",
+    ]
+
+
 def test_a_reader_that_has_gone_does_not_end_the_run() -> None:
     class Closed(io.StringIO):
         def write(self, text: str) -> int:

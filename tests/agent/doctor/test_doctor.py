@@ -13,7 +13,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from agent.cli.doctor import doctor
+from agent.cli.doctor import _show, doctor
 from agent.cli.facts import facts as facts_command
 from agent.core.errors import HostError, LiftedBy, UsageError
 from agent.doctor import (
@@ -201,29 +201,50 @@ def command_line(command: Any, *arguments: str) -> Any:
 def test_the_commands(tmp_path: Path) -> None:
     folder = f"--package-dir={tmp_path}"
     result = command_line(doctor, "--json", folder, f"--results-dir={tmp_path}")
-    names = {check["name"] for check in json.loads(result.stdout)}
+    names = {check["name"] for check in json.loads(result.stdout)["checks"]}
     assert {"results folder", "memory", "package lock"} <= names
     table = command_line(doctor, folder, f"--results-dir={tmp_path}")
     assert table.exit_code == result.exit_code
-    assert "what to do" in table.stdout
+    assert table.stdout.splitlines()[-1] == json.loads(result.stdout)["summary"]
+    states = [line.split()[0] for line in table.stdout.splitlines() if not line.startswith(" ")][:-1]
+    assert states == sorted(states, key=["problem", "warning", "ok"].index)
+
+
+def test_equal_causes_are_one_entry(capsys: pytest.CaptureFixture[str]) -> None:
+    cause = ("no engine answers", "start Docker")
+    checks = [
+        Check("memory", Status.OK, "8 GiB"),
+        Check("first", Status.PROBLEM, *cause),
+        Check("second", Status.PROBLEM, *cause),
+    ]
+    _show(checks)
+    assert capsys.readouterr().out.splitlines() == [
+        "problem  first, second: no engine answers",
+        "         → start Docker",
+        "ok       memory: 8 GiB",
+        "2 problems, no warning; 1 of 3 checks passed.",
+    ]
 
 
 def test_the_command_looks_at_amd_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gpus = Fact("amd_gpus", "a test", lambda _: (AmdGpu("0000:0c:00.0", "0x74a1", "AMD Instinct MI300X"),))
     monkeypatch.setattr("agent.doctor.amd_gpus.AMD_GPUS", gpus)
     result = command_line(doctor, "--json", f"--package-dir={tmp_path}", f"--results-dir={tmp_path}")
-    found = {check["name"]: check["message"] for check in json.loads(result.stdout)}
+    found = {check["name"]: check["message"] for check in json.loads(result.stdout)["checks"]}
     assert found["AMD GPUs"] == "1: AMD Instinct MI300X"
     assert "amdgpu" in found
 
 
 def test_facts_as_table_and_json() -> None:
     shown = command_line(facts_command, "platform", "Package-Dir", "--json")
-    assert set(json.loads(shown.stdout)) == {"platform", "package_dir"}
+    assert set(json.loads(shown.stdout)["facts"]) == {"platform", "package_dir"}
     everything = command_line(facts_command)
     assert everything.exit_code == 0
-    for text in ("linux-", "/etc/os-release", "entries", "—"):
+    for text in ("linux-", "entries", "—"):
         assert text in everything.stdout
+    one = command_line(facts_command, "distribution")
+    assert one.stdout.startswith("# source: /etc/os-release")
+    assert "distribution:\n  id: " in one.stdout
     wrong = command_line(facts_command, "plattform")
     assert isinstance(wrong.exception, UsageError)
     assert "platform" in str(wrong.exception)

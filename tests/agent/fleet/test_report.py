@@ -197,7 +197,7 @@ def test_runs_and_report_know_fleet_runs(
     run_dir = folder.create(name)
     outcome(run_dir, {f"h{number}": 1000.0 for number in range(7)} | {"slow": 400.0})
     code, out = _vcagent(capsys, monkeypatch, "runs", "--results-dir", tmp_path, "--json")
-    (row,) = json.loads(out)
+    (row,) = json.loads(out)["runs"]
     assert (code, row["run_id"], row["hosts"], row["profile"]) == (0, name, 8, "P")
     assert "fleet of 8" in _vcagent(capsys, monkeypatch, "runs", "--results-dir", tmp_path)[1]
     (run_dir / "report.html").unlink()

@@ -153,7 +153,9 @@ def test_the_command_writes_a_file_but_not_over_one(tmp_path: Path) -> None:
         invoke(convert_command, source, str(target))
     assert target.read_text() == "mine"
     outcome = json.loads(invoke(convert_command, source, str(target), "--force", "--json"))
-    assert outcome == {"source": source, "from": "yaml", "to": "json", "target": str(target)}
+    assert outcome["schema_version"] == 1
+    assert (outcome["source"], outcome["from"], outcome["to"]) == (source, "yaml", "json")
+    assert (outcome["target"], outcome["text"]) == (str(target), None)
     assert target.read_text() != "mine"
 
 
@@ -186,7 +188,7 @@ def test_the_list_of_profiles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     (tmp_path / "BROKEN.yaml").write_text("Descripton: d\n")
     (tmp_path / "GOOD.yaml").write_text("Description: >\n  Does\n  something.\nActions: [{Type: X}]\n")
     monkeypatch.setattr("agent.profile.finding.resources.files", lambda _: tmp_path)
-    rows = json.loads(invoke(profiles_command, "--json"))
+    rows = json.loads(invoke(profiles_command, "--json"))["profiles"]
     assert [row["name"] for row in rows] == ["BROKEN", "GOOD"]
     assert "did you mean Description" in rows[0]["error"]
     text = invoke(profiles_command)

@@ -22,7 +22,8 @@ def test_there_are_examples() -> None:
 def test_the_example_can_be_planned(text: str, tmp_path: Path) -> None:
     path = tmp_path / "EXAMPLE.yaml"
     path.write_text(text, encoding="utf-8")
-    profile, planned = plan(RunRequest((str(path),), results_dir=tmp_path / "results"))
+    run = plan(RunRequest((str(path),), results_dir=tmp_path / "results"))
+    profile, planned = run.profile, run.components
     assert profile.actions
     assert len(planned) == len(profile.dependencies) + len(profile.actions)
     assert not [str(component.error) for component in planned if component.error]

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import io
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,7 +12,9 @@ from actions.commands.services import CommandService, ContainerService
 from agent.component.component import Plan, Step
 from agent.core.errors import HostError
 from agent.core.secrets import Secrets
+from agent.core.terminal import safe_console
 from agent.facts import Facts, LocalHost
+from agent.planning.groups import PlannedGroup
 from agent.planning.planner import PlannedComponent, Standing
 from agent.profile.schema import Element, Location
 from agent.report import render_plan
@@ -40,10 +45,53 @@ def test_a_plan_has_a_row_a_step_and_says_why_there_is_none(console: Console) ->
     )
     text = console.export_text()
     for part in (
-        "NvidiaCudaInstallation", "apt-get install -y", "550 is loaded", "28.1 is running", "refused",
+        "NvidiaCudaInstallation", "550 is loaded", "28.1 is running", "refused",
         "no GPU has 80 GiB", "→ choose a smaller [model]", "2 steps to do.",
     ):  # fmt: skip
         assert part in text, part
+    assert text.rstrip().splitlines()[-1].strip() == "→ choose a smaller [model]"
+    assert "apt-get" not in text
+
+
+def test_a_plan_numbers_the_steps_of_loops_as_the_run_counts_them(console: Console) -> None:
+    def echo(name: str, *groups: PlannedGroup) -> PlannedComponent:
+        step = Step("execute", "asked", lambda _: None, f"echo {name}", runs_as_written=True)
+        action = replace(element("ExecuteCommand"), kind="action", key=name)
+        return PlannedComponent(action, Standing.PLANNED, Plan((step,)), groups=groups, scenario=name)
+
+    outer = PlannedGroup(replace(element("SequentialExecution"), key="outer"), loops=3, scenario="warm-up")
+    inner = PlannedGroup(replace(element("ParallelExecution"), key="inner"))
+    planned = [echo("a", outer), echo("b", outer, inner), echo("c", outer, inner), echo("d")]
+    render_plan(planned, console, estimates_s=[None] * 10, rounds="Twice.")
+    lines = [line.strip() for line in console.export_text().splitlines()]
+    assert lines[0] == "Twice."
+    assert [line.split()[0] for line in lines if "echo" in line] == ["1", "2", "3", "10"]
+    assert "warm-up: 3 times, one after the other:" in lines
+    assert "at the same time:" in lines
+    assert lines[-1] == "10 steps to do."
+
+
+def test_a_plan_shows_commands_and_the_package_folder_once(console: Console) -> None:
+    step = Step(
+        "install", "/var/packages/tool is missing", lambda _: None, "pip install tool", estimate_s=150
+    )
+    planned = [PlannedComponent(element("Tool"), Standing.PLANNED, Plan((step,)))]
+    render_plan(planned, console, package_dir=Path("/var/packages"), show_commands=True)
+    text = console.export_text()
+    assert text.count("/var/packages") == 1
+    assert "…/tool is missing  2 min" in text
+    assert "       pip install tool" in text
+    assert "1 step to do, about 2 min 30 s." in text
+
+
+def test_a_step_is_one_line_of_a_terminal() -> None:
+    screen = io.StringIO()
+    console = safe_console(file=screen, force_terminal=True, width=80, color_system=None)
+    step = Step("install", "word " * 60, lambda _: None, "pip install tool", estimate_s=150)
+    render_plan([PlannedComponent(element("Tool"), Standing.PLANNED, Plan((step,)))], console)
+    (line,) = [line for line in screen.getvalue().splitlines() if "Tool" in line]
+    assert len(line) <= 80
+    assert line.rstrip().endswith("2 min")
 
 
 def test_a_plan_with_nothing_to_do_says_so(console: Console) -> None:

@@ -1,6 +1,7 @@
 """A run executes its profile in order and reports the outcome."""
 
 import json
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -13,7 +14,8 @@ import pytest
 from agent.component.component import Plan
 from agent.core.errors import ExitCode, HostError, ProfileError, UsageError
 from agent.facts import Facts
-from agent.run.session import FinishedRun
+from agent.run.request import RunRequest
+from agent.run.session import FinishedRun, plan
 from agent.store.journal import Journal
 from tests.agent.conftest import records_of
 from tests.agent.counting_components import Measuring
@@ -274,7 +276,25 @@ def test_a_timeout_repeats_the_actions_until_it_is_over(run_profile: Run) -> Non
     )
     rounds = [record["metric"] for record in records_of(finished)].count("answer")
     assert rounds >= 2
+    shown = (finished.run_dir / "logs" / "run.log").read_text()
+    assert re.search(r" \d+ b: measure-1 \(round 2, \d s left\)", shown), shown
     assert finished.outcome.exit_code is ExitCode.OK
+
+
+def test_a_plan_counts_the_steps_of_the_run(run_profile: Run, tmp_path: Path) -> None:
+    inner = element("Measuring", "inner")
+    loop = {"Type": "SequentialExecution", "Parameters": {"LoopCount": 3}, "Components": [inner]}
+    beside = {"Type": "ParallelExecution", "Components": [loop, element("Measuring", "beside")]}
+    off = {"Type": "SequentialExecution", "Parameters": {"Enabled": False}, "Components": [inner]}
+    profile = {"Description": "x", "Actions": [beside, off, element("Measuring", "last")]}
+    path = tmp_path / "COUNTED.json"
+    path.write_text(json.dumps(profile))
+    planned = plan(RunRequest((str(path),), iterations=2, results_dir=tmp_path / "results"), folders=False)
+    finished = run_profile({"Actions": profile["Actions"]}, iterations=2)
+    assert len(planned.estimates_s) == len(finished.description["steps"]) == 2 * 5
+    shown = (finished.run_dir / "logs" / "run.log").read_text()
+    assert "1/10 " in shown
+    assert "10/10 " in shown
 
 
 def test_a_timeout_shorter_than_the_profile_requires_is_refused(run_profile: Run, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_the_last_server_stays_at_its_address_and_is_listed(
         folder = str(finished.run_dir.parent)
         code, out, _ = vcagent(capsys, monkeypatch, "runs", "--json", "--results-dir", folder)
         assert code == 0
-        (row,) = json.loads(out)
+        (row,) = json.loads(out)["runs"]
         assert row["serving"] == {
             "name": "second", "url": serving.url, "model": "second", "stop": f"kill -- -{serving.pid}"
         }  # fmt: skip

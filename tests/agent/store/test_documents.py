@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.core.errors import UsageError
+from agent.store.command_documents import schemas_of
 from agent.store.documents import DOCUMENTS, RollupDocument, RunDocument, SummaryDocument, schemas
 
 if TYPE_CHECKING:
@@ -20,8 +21,12 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_the_published_schemas_are_current() -> None:
-    published = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs/schemas").iterdir()}
-    assert published == schemas(), "make schemas writes them"
+    folder = ROOT / "docs/schemas"
+    published = {
+        path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8")
+        for path in folder.rglob("*.json")
+    }
+    assert published == schemas() | schemas_of(), "make schemas writes them"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

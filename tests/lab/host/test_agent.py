@@ -28,7 +28,7 @@ def hello(**parameters: str) -> dict[str, object]:
 
 
 def test_facts_tell_what_is_plugged_in(lab_host: LabHost) -> None:
-    facts = json.loads(lab_host.vcagent("facts", "--json", check=True).stdout)
+    facts = json.loads(lab_host.vcagent("facts", "--json", check=True).stdout)["facts"]
     assert facts["distribution"]["id"] == "ubuntu"
     assert facts["package_manager"] == "apt"
     assert [facts["gpu_count"], facts["nvswitch_count"]] == [8, 4]

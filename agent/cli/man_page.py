@@ -1,0 +1,130 @@
+"""The manual page, made of the commands: ``make man`` writes it to docs/vcagent.1."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from agent import __version__
+from agent.core.errors import ExitCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_EXIT_CODES = {
+    ExitCode.OK: "Everything was done, and the result is valid.",
+    ExitCode.UNEXPECTED: "A defect of vcagent.",
+    ExitCode.USAGE: "The command line is wrong.",
+    ExitCode.PROFILE_INVALID: "The profile cannot be used.",
+    ExitCode.HOST_CANNOT_RUN: "This host cannot run the profile.",
+    ExitCode.DEPENDENCY_FAILED: "A step that prepares the host failed.",
+    ExitCode.ACTION_FAILED: "A workload failed.",
+    ExitCode.RESULT_INVALID: "A result is INVALID, or became worse.",
+    ExitCode.REBOOT_PENDING: "The host must be rebooted.",
+    ExitCode.INTERRUPTED: "The run was interrupted; vcagent resume continues it.",
+    ExitCode.FLEET_PARTIAL: "Some hosts failed.",
+}
+_ENVIRONMENT = {
+    "VCAGENT_PACKAGE_DIR": "The package folder; --package-dir takes precedence.",
+    "HF_TOKEN": "The key for models and data sets of the Hugging Face hub; also read from .env.",
+    "NO_COLOR": "If it is set, the output has neither colour nor bold text.",
+}
+
+
+def man_page(program: Any) -> str:
+    """Return the manual page of a program in man's format.
+
+    Args:
+        program: the click command of the whole program.
+    """
+    lines = [
+        f'.TH VCAGENT 1 "" "vcagent {__version__}" "User Commands"',
+        ".SH NAME",
+        r"vcagent \- provision a host, run benchmarks, and judge the results",
+        ".SH SYNOPSIS",
+        r".B vcagent \-\-profile",
+        r".I PROFILE",
+        "[OPTIONS]",
+        ".br",
+        ".B vcagent",
+        ".I COMMAND",
+        "[OPTIONS] [ARGUMENTS]",
+        ".SH DESCRIPTION",
+        *_text(program.help or ""),
+        ".SH OPTIONS",
+        *_parameters(program),
+        ".SH COMMANDS",
+    ]
+    for path, command in _commands(program, ()):
+        lines += [
+            f".SS vcagent {_escaped(' '.join(path))}",
+            *_text(command.help or ""),
+            *_parameters(command),
+        ]
+    lines.append(".SH EXIT STATUS")
+    for code in ExitCode:
+        lines += [".TP", f".B {code.value}", *_text(_EXIT_CODES[code])]
+    lines.append(".SH ENVIRONMENT")
+    for name, meaning in _ENVIRONMENT.items():
+        lines += [".TP", f".B {_escaped(name)}", *_text(meaning)]
+    return "\n".join(lines) + "\n"
+
+
+def _commands(group: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+def _parameters(command: Any) -> Iterator[str]:
+    for parameter in command.params:
+        if parameter.param_type_name == "argument":
+            metavar = (parameter.metavar or parameter.name.upper()).strip("[]").replace("]...", "...")
+            yield from (".TP", f".I {_escaped(metavar)}")
+        else:
+            names = ", ".join(
+                rf"\fB{_escaped(name)}\fR"
+                for name in sorted((*parameter.opts, *parameter.secondary_opts), key=len)
+            )
+            value = "" if parameter.is_flag else rf" \fI{_value(parameter)}\fR"
+            yield from (".TP", f"{names}{value}")
+        yield from _text(parameter.help or "")
+
+
+def _value(parameter: Any) -> str:
+    return _escaped(str(parameter.metavar or parameter.name.replace("_", "-").upper()).strip("[]"))
+
+
+def _text(text: str) -> Iterator[str]:
+    """Yield a text's lines without rich's markup; paragraphs are separated."""
+    plain = re.sub(r"\[/?(?:bold)?\]", "", text)
+    for number, paragraph in enumerate(plain.split("\n\n")):
+        if number:
+            yield ".PP"
+        line = _escaped(" ".join(paragraph.split()))
+        yield rf"\&{line}" if line.startswith((".", "'")) else line
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\e").replace("-", r"\-")
+
+
+def main() -> None:
+    """Print the manual page."""
+    from importlib.metadata import entry_points
+
+    import typer.main
+
+    from agent.cli.main import COMMANDS, app
+    from agent.cli.output import say
+
+    for point in sorted(entry_points(group=COMMANDS), key=lambda point: point.name):
+        if point.dist and point.dist.name == "vcagent":
+            app.add_typer(point.load(), name=point.name)
+    say(man_page(typer.main.get_command(app)), end="")
+
+
+if __name__ == "__main__":
+    main()
