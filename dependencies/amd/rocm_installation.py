@@ -90,7 +90,7 @@ class AmdRocmInstallationParameters(ComponentParameters):
     username: str = Field("", description="One more user for these groups.")
     gpu_model: str = Field("", description="VirtualClient's, for Windows; the driver is the same for all.")
     reboot_required: bool = Field(
-        default=True, description="VirtualClient's; a reboot is planned where the module must be loaded anew."
+        default=True, description="VirtualClient's; a reboot is planned if the module must be loaded again."
     )
     add_repository: bool = Field(default=True, description="Whether AMD's repositories may be added.")
     repository_uri: str = Field(RADEON, min_length=1, description="Where AMD's repositories are.")
