@@ -8,7 +8,7 @@ from typing import Any
 from agent.core.errors import UsageError
 
 _ADDRESS = re.compile(
-    r"(?:ssh://)?(?:(?P<user>[^@\s:]+)@)?(?:\[(?P<ipv6>[0-9A-Fa-f:.%\w]*::?[0-9A-Fa-f:.%\w]*)\]|(?P<host>[^@\s]+?))"
+    r"(?:ssh://)?(?:(?P<user>[^@\s:]+)@)?(?:\[(?P<bracketed>[\w:.%-]+)\]|(?P<host>[^@\s]+?))"
     r"(?::(?P<port>\d+))?/?"
 )
 
@@ -16,7 +16,8 @@ _ADDRESS = re.compile(
 def host_address(text: str, where: str | None = None) -> tuple[str, dict[str, Any]]:
     """Return a host's name, and the variables that its address contains.
 
-    An IPv6 address with a port is written in brackets; without brackets it has no port.
+    An IPv6 address with a port is written in brackets; without brackets it has no port. OpenSSH writes brackets
+    around any name (``ssh -G``, proxyjump).
 
     Raises:
         UsageError: if the text is not an address.
@@ -29,4 +30,4 @@ def host_address(text: str, where: str | None = None) -> tuple[str, dict[str, An
             f"{text!r} is not a host", where=where, remedy="write host, host:port or user@host:port"
         )
     variables = {name: found[name] for name in ("user", "port") if found[name]}
-    return found["ipv6"] or found["host"], variables
+    return found["bracketed"] or found["host"], variables

@@ -283,7 +283,8 @@ class BackgroundCommand:
 
         self._execution = execution
         self._error: Exception | None = None
-        threading.Thread(target=self._follow, daemon=True, name="container-command").start()
+        self._thread = threading.Thread(target=self._follow, daemon=True, name="container-command")
+        self._thread.start()
 
     @property
     def pid(self) -> int:
@@ -298,6 +299,7 @@ class BackgroundCommand:
         """
         if not self._execution.wait(0):
             return None
+        self._thread.join()  # it notes its error after the execution has ended
         if self._error:
             raise self._error
         return self._execution.exit_code

@@ -56,7 +56,9 @@ def test_it_stays_when_it_is_to(
         assert command[-1] == "--stay"
         assert command[command.index("--port") + 1] == serving.url.rpartition(":")[2]
     finally:
+        process = psutil.Process(serving.pid)
         subprocess.run(["sh", "-c", serving.how_to_stop], check=True)
+        process.wait(20)
 
 
 def test_it_tells_where_it_is_and_what_it_can(

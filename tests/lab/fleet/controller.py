@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["DEADLINE_S", "Controller", "await_"]
 
 DEADLINE_S = 240
-_LIMIT_S = 280
+_LIMIT_S = 580
 
 
 def await_(condition: Callable[[], bool]) -> None:

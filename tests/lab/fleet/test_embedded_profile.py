@@ -43,6 +43,7 @@ def embedded_wheels() -> Path:
     return cached_folder("embedded-wheels", fingerprint("3.11", parameters["requirements"]), download)
 
 
+@pytest.mark.timeout(600)
 def test_the_embedded_profile_runs_on_three_hosts_at_once(
     controller: Controller, docker_engine: DockerEngine, ssh_base: str
 ) -> None:

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent.fleet.inventory.host_address import host_address
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "variables"),
+    [
+        ("root@[172.17.0.3]", "172.17.0.3", {"user": "root"}),
+        ("root@[gate.example]:2222", "gate.example", {"user": "root", "port": "2222"}),
+        ("[fe80::1%eth0]:22", "fe80::1%eth0", {"port": "22"}),
+        ("fe80::1", "fe80::1", {}),
+        ("me@node-1:23", "node-1", {"user": "me", "port": "23"}),
+    ],
+)
+def test_openssh_writes_brackets_around_any_name(text: str, name: str, variables: dict[str, Any]) -> None:
+    assert host_address(text) == (name, variables)
