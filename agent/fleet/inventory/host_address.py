@@ -16,8 +16,8 @@ _ADDRESS = re.compile(
 def host_address(text: str, where: str | None = None) -> tuple[str, dict[str, Any]]:
     """Return a host's name, and the variables that its address contains.
 
-    An IPv6 address with a port is written in brackets; without brackets it has no port. OpenSSH writes brackets
-    around any name (``ssh -G``, proxyjump).
+    An IPv6 address with a port is written in brackets; without brackets it has no port. OpenSSH writes
+    brackets around any name (``ssh -G``, proxyjump).
 
     Raises:
         UsageError: if the text is not an address.
