@@ -150,7 +150,7 @@ def test_a_variant_is_found_where_other_actions_make_it(
         assert service.values["model_file"] == str(folder / "tiny-F16.gguf")
     finally:
         service.stop()
-    with pytest.raises(ActionFailedError, match=r"tiny-Q4_0\.gguf is not there"):
+    with pytest.raises(ActionFailedError, match=r"tiny-Q4_0\.gguf does not exist"):
         start(context, variant="Q4_0", **wish)
 
 

@@ -134,7 +134,7 @@ def test_runs_where(vcagent: Caller, results: Path) -> None:
     def listed(condition: str) -> list[str]:
         code, out, _ = vcagent("runs", "--json", "--where", condition)
         assert code == 0
-        return [row["run_id"] for row in json.loads(out)]
+        return [row["run_id"] for row in json.loads(out)["runs"]]
 
     assert listed("verdict = 'INVALID'") == ["bad"]
     assert listed("run_id IN (SELECT run_id FROM metrics WHERE metric = 'ttft_p99' AND value < 2)") == [

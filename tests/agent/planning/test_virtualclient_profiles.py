@@ -68,7 +68,7 @@ def test_components_of_another_type_are_named_as_not_implemented() -> None:
 def test_show_names_them_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "WRAPPED.json"
     path.write_text(json.dumps(WRAPPED))
-    show(str(path), as_json=True)
+    show([str(path)], as_json=True)
     (action,) = json.loads(capsys.readouterr().out)["actions"]
     assert action["not_implemented"] is True
     assert action["components"][0]["type"] == "GeekbenchExecutor"

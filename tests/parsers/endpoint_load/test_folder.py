@@ -186,7 +186,7 @@ def test_percentiles_that_are_but_the_largest_value_are_absent(judged: Judged) -
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("endpoint_load.json", "{", "no JSON"),
+        ("endpoint_load.json", "{", "is not JSON"),
         ("endpoint_load.json", '{"about": {}, "load": 3}', "makes no sense"),
         ("endpoint_load.json", '{"about": {"limits": {"ttft_s": -1}}, "load": {}}', "not a limit in seconds"),
         ("endpoint_load_result.json", "{}", "makes no sense"),
