@@ -205,7 +205,10 @@ def _profile_parameters(text: str) -> Iterator[str]:
 def _facts() -> Iterator[str]:
     yield "`vcagent facts` shows the values on this host. Each fact is read only if something needs it.\n"
     for name, fact in known_facts().items():
-        yield f"- `{name}`: from {fact.source}"
+        source = re.sub(
+            r"/\S*/bin/python[\d.]*", "python3", fact.source
+        )  # the interpreter that made this page
+        yield f"- `{name}`: from {source}"
 
 
 def _parsers() -> Iterator[str]:
