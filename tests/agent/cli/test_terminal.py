@@ -60,7 +60,11 @@ def test_a_shell_completes(
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_is_offered_for_a_shell(shell: str, vcagent: Callable[..., Any]) -> None:
+def test_completion_is_offered_for_a_shell(
+    shell: str, vcagent: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Otherwise typer takes the shell that it finds among the ancestors of this process.
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
     assert "_VCAGENT_COMPLETE=complete_" in vcagent("--show-completion", shell)[1]
 
 
