@@ -143,7 +143,7 @@ def test_a_matrix_of_a_text_is_used_for_small_types_alone(run: Runner, tiny: dic
 
 
 def test_a_matrix_that_nobody_made_is_told(run: Runner, tiny: dict[str, Any]) -> None:
-    with pytest.raises(ActionFailedError, match=r"imatrix\.gguf is not there") as refusal:
+    with pytest.raises(ActionFailedError, match=r"imatrix\.gguf does not exist") as refusal:
         run(LlamaCppQuantize, **{**tiny, "variants": "IQ2_XXS"}, imatrix="auto")
     assert "LlamaCppImatrix" in (refusal.value.remedy or "")
 
@@ -337,7 +337,7 @@ def test_a_converted_model_is_not_replaced_by_another(
     [
         ("config.json", ("LlamaFor", "HyenaFor"), "does not know the architecture HyenaForCausalLM"),
         # Without the first merge, the tokenizer splits text in an unknown way.
-        ("tokenizer.json", ('"merges": [["Ġ", "t"], ', '"merges": ['), "tokenizer of .* splits"),
+        ("tokenizer.json", ('"merges": [["Ġ", "t"], ', '"merges": ['), "pre-tokenizer of "),
     ],
 )
 def test_what_the_converter_does_not_know(
