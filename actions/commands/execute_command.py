@@ -172,7 +172,7 @@ def environment_variables(text: str, present: dict[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where one run of the command takes place.
+    """The host or container in which one run of the command is started.
 
     Args:
         folder: gets the run's streams and outputs; None if nothing is measured.

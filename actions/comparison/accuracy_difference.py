@@ -20,7 +20,8 @@ class Difference:
     Args:
         value: the difference, a ratio.
         stderr: its standard error.
-        p_value: probability of a difference at least as large if there is no true difference.
+        p_value: p-value of the test: the probability of seeing this difference or a larger one if both scores
+            come from the same true accuracy; 0 to 1.
         test: name of the statistical test.
     """
 

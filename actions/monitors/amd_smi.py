@@ -143,7 +143,7 @@ class AmdSmiSensors:
 
 
 def _open(load: Callable[[], ModuleType | None]) -> AmdSmiLibrary | None:
-    """Open the library; None where it is not or does not answer: the command says why."""
+    """Open the amdsmi library. Return None if it is missing or fails: amd-smi then reports the reason."""
     api = load()
     try:
         return AmdSmiLibrary(api) if api else None

@@ -262,7 +262,7 @@ def span_metrics(gpus: Iterable[NvmlGpu], history: History, start_s: float, end_
         metric = Metric("gpu_utilization_mean", mean, "ratio", description=text, verbosity=2)
         metrics.append(with_coverage(metric, share(min(found.covered_s for found in busy), start_s, end_s)))
     least = share(min((joules.covered_s for joules in energies), default=0.0), start_s, end_s)
-    if energies and is_enough(least):  # without the energy of one GPU there is no total
+    if energies and is_enough(least):  # the total needs the energy of every GPU
         text = f"energy of {len(energies)} GPUs while it ran"
         whole = sum(energy.value for energy in energies)
         metric = Metric("gpu_energy", whole, "joules", Relativity.LOWER, description=text, verbosity=2)

@@ -254,7 +254,11 @@ class Run:
             )
 
     async def _watch(self, sink: LoadGenSink, feed: Feed, ended: asyncio.Future[None]) -> None:
-        """Report progress until the end; fail if there is no progress for too long."""
+        """Report progress until the test ends.
+
+        Raises:
+            HarnessError: if no sample completes within the time limit.
+        """
         timeout_s = self.config.sample_timeout_s
         while True:
             phase = "drain" if feed.all_issued else "run"

@@ -27,7 +27,7 @@ SCENARIOS = ("SingleStream", "MultiStream", "Server", "Offline")
 
 @dataclass(frozen=True)
 class Setting:
-    """How LoadGen reads one setting of a user.conf.
+    """One setting of a user.conf: its field in LoadGen, and its unit.
 
     Args:
         fields: the field of TestSettings, for each scenario that the setting applies to.
