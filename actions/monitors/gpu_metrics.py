@@ -248,12 +248,13 @@ def span_metrics(gpus: Iterable[NvmlGpu], history: History, start_s: float, end_
         if (found := history.statistic(column(gpu, "utilization"), start_s, end_s)) is not None
         and is_enough(share(found.covered_s, start_s, end_s))
     ]
-    measured = {name.partition(" ")[0] for name in history.names()}
+    columns = set(history.names())
+    measured = {name.partition(" ")[0] for name in columns}
     energies = [
         history.total(column(gpu, "energy"), start_s, end_s) or Total(0.0, 0.0)
         for gpu in gpus
         # A GPU that only lacks the energy does not have a sensor for it.
-        if column(gpu, "energy") in history.names() or str(gpu.index) not in measured
+        if column(gpu, "energy") in columns or str(gpu.index) not in measured
     ]
     metrics = []
     if busy:

@@ -143,17 +143,20 @@ COMMANDS = "vcagent.commands"
 
 def _add_others() -> None:
     """Add the groups of commands of other parts and distributions: the one that is named, or all for help."""
+    named = sys.argv[1] if sys.argv[1:] else "--help"
+    if named.startswith("-") and named not in _OWN_OPTIONS:
+        return  # options of run
     from importlib.metadata import entry_points
 
     from agent.cli.output import say
     from agent.core.plug_ins import PlugInError, load_plug_in
 
     for point in entry_points(group=COMMANDS):
-        if not sys.argv[1:] or sys.argv[1].startswith("-") or point.name == sys.argv[1]:
+        if named in {*_OWN_OPTIONS, point.name}:
             try:
                 app.add_typer(load_plug_in(point, "the command"), name=point.name)
             except PlugInError as error:
-                if [point.name] == sys.argv[1:2]:
+                if point.name == named:
                     raise
                 say(f"warning: {error.message}", error=True)
 
