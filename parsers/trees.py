@@ -15,7 +15,7 @@ from agent.core.records import ParsedOutput, Parser, Reason, Validity, Verdict
 from parsers.terminal import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 SIZE_LIMIT = 64 << 20
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
@@ -164,6 +164,37 @@ def text_parser(
         return parse_files(path, format, tool, in_folder, lambda file: [parse_text(text_of(file), str(file))])
 
     return Parser(name=format, description=description, recognise=recognise, parse=parse)
+
+
+def parse_folders(
+    path: Path,
+    folders: Sequence[Path],
+    format: str,  # noqa: A002 (the option's name)
+    tool: str,
+    parse_folder: Callable[[Path], ParsedOutput],
+) -> list[ParsedOutput]:
+    """Return the result of each folder of a tool; scenarios begin with the folder if there are several.
+
+    Args:
+        path: the folder that the user named; parsed itself if ``folders`` is empty.
+        folders: the folders of the tool at or below ``path``.
+        format: the format's name.
+        tool: the tool's name.
+        parse_folder: reads one folder; raises ParseError.
+
+    Raises:
+        ParseError: if the only folder cannot be read. Of several, one that cannot be read is a FAILED output.
+    """
+    if len(folders) <= 1:
+        return [parse_folder(folders[0] if folders else path)]
+    outputs = []
+    for folder in folders:
+        try:
+            output = parse_folder(folder)
+        except ParseError as error:
+            output = unreadable(error, format, tool, folder)
+        outputs.append(named(output, folder.relative_to(path).as_posix()))
+    return outputs
 
 
 def unreadable(error: ParseError, format: str, tool: str, path: Path | str) -> ParsedOutput:  # noqa: A002

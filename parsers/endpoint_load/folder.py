@@ -11,7 +11,7 @@ from agent.core.records import Metric, ParsedOutput, Reason, Relativity, Validit
 from parsers.endpoint_load.requests import SAMPLES_FILE, TIMES, Limits, Request, read_requests
 from parsers.numbers import finite
 from parsers.replies import Replies, judge
-from parsers.trees import files_in, json_of, named, unreadable
+from parsers.trees import files_in, json_of, parse_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -58,16 +58,7 @@ def parse(path: Path) -> list[ParsedOutput]:
         ParseError: if the only one cannot be read.
     """
     folders = list(_folders(path)) if path.is_dir() else []
-    if len(folders) <= 1:
-        return [parse_folder(folders[0] if folders else path)]
-    outputs = []
-    for folder in folders:
-        try:
-            output = parse_folder(folder)
-        except ParseError as error:
-            output = unreadable(error, FORMAT, "vcagent", folder)
-        outputs.append(named(output, folder.relative_to(path).as_posix()))
-    return outputs
+    return parse_folders(path, folders, FORMAT, "vcagent", parse_folder)
 
 
 @dataclass(frozen=True)

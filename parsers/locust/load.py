@@ -28,7 +28,7 @@ from parsers.replies import (
     Replies,
     judge,
 )
-from parsers.trees import files_in, json_of, named, unreadable
+from parsers.trees import files_in, json_of, parse_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -65,16 +65,7 @@ def parse(path: Path) -> list[ParsedOutput]:
         ParseError: if the only one cannot be read: load.json is not valid, or no request was sent.
     """
     folders = list(_folders(path)) if path.is_dir() else []
-    if len(folders) <= 1:
-        return [parse_folder(folders[0] if folders else path)]
-    outputs = []
-    for folder in folders:
-        try:
-            output = parse_folder(folder)
-        except ParseError as error:
-            output = unreadable(error, FORMAT, "locust", folder)
-        outputs.append(named(output, folder.relative_to(path).as_posix()))
-    return outputs
+    return parse_folders(path, folders, FORMAT, "locust", parse_folder)
 
 
 def parse_folder(path: Path) -> ParsedOutput:
