@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,28 +14,16 @@ from actions.loadgen.parameters import LoadGenParameters
 from agent.facts import Facts
 from agent.facts.gpus import Gpu
 from tests.lab.container_engine import C_LIBRARY, container_engine
+from tests.lab.vllm_environment import STAND_IN, environment
 
 if TYPE_CHECKING:
     from agent.component.component import StepContext
     from agent.core.records import ParsedOutput
     from tests.lab.restartable_docker import RestartableDocker
 
-__all__ = ["container_engine"]
+__all__ = ["container_engine", "environment"]
 
 pytestmark = pytest.mark.engine
-
-STAND_IN = Path(__file__).parents[2] / "lab" / "vllm_stand_in"
-
-
-@pytest.fixture
-def environment(bench_python: Path, tmp_path: Path) -> Path:
-    """Return a virtual environment with LoadGen and the stand-in."""
-    folder = tmp_path / "environment"
-    subprocess.run([bench_python, "-m", "venv", "--without-pip", folder], check=True)
-    (site,) = folder.glob("lib/python3*/site-packages")
-    (bench,) = bench_python.parent.parent.glob("lib/python3*/site-packages")
-    (site / "bench.pth").write_text(f"{bench}\n{STAND_IN}\n", encoding="utf-8")
-    return folder
 
 
 def outcome_of(context: StepContext, environment: Path, **parameters: Any) -> ParsedOutput:

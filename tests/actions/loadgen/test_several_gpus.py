@@ -6,22 +6,28 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
+from tests.lab.vllm_environment import environment
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.lab.nvml.nvml_stand_in import NvmlStandIn
+
+__all__ = ["environment"]
 
 pytestmark = pytest.mark.engine
 
-STAND_IN = Path(__file__).parents[2] / "lab" / "vllm_stand_in"
 GPUS = 8
 BUSY = (2, 5)
 """GPUs whose memory another program uses."""
 TOTAL_MIB = 81_559
+WATCHED = {"Type": "ExecuteCommand", "Parameters": {"Command": "sleep 1.5"}}
+"""LoadGen logs the start of a test in whole seconds; the monitor must have run by then."""
 SMI = f"""#!{sys.executable}
 import sys
 asked = " ".join(sys.argv[1:])
@@ -34,24 +40,13 @@ for gpu in range({GPUS}):
 """
 
 
-@pytest.fixture
-def environment(bench_python: Path, tmp_path: Path) -> Path:
-    """Return a virtual environment with LoadGen and the stand-in for vLLM."""
-    folder = tmp_path / "environment"
-    subprocess.run([bench_python, "-m", "venv", "--without-pip", folder], check=True)
-    (site,) = folder.glob("lib/python3*/site-packages")
-    (bench,) = bench_python.parent.parent.glob("lib/python3*/site-packages")
-    (site / "bench.pth").write_text(f"{bench}\n{STAND_IN}\n", encoding="utf-8")
-    return folder
-
-
 def case(name: str, folder: Path, **vllm: Any) -> dict[str, Any]:
     return {
         "Type": "LoadGenExecutor",
         "Parameters": {
             "Scenario": name, "Model": "made-up", "LoadGenScenario": "Offline", "Environment": str(folder),
             "Vllm": {"model": "/models/m", "phases": False, **vllm}, "Dataset": "synthetic", "Samples": 16,
-            "MaxOutputTokens": 4, "TargetQps": "200%", "MinDuration": 0.5,
+            "MaxOutputTokens": 4, "TargetQps": "200%", "MinDuration": 0.5, "MinQueryCount": 6000,
         },
     }  # fmt: skip
 
@@ -66,7 +61,7 @@ def run_agent(
     (tools / "nvidia-smi").chmod(0o755)
     profile = tmp_path / "profile.yaml"
     monitor = {"Type": "NvidiaSmiMonitor", "Parameters": {"Interval": 0.1}}
-    asked = {"Description": "Eight GPUs", "Actions": list(actions), "Monitors": [monitor]}
+    asked = {"Description": "Eight GPUs", "Actions": [WATCHED, *actions], "Monitors": [monitor]}
     profile.write_text(yaml.safe_dump(asked))
     nvml.set(gpus=GPUS)
     variables = {**os.environ, **nvml.environment(), "PATH": f"{tools}:{os.environ['PATH']}"}
@@ -101,7 +96,9 @@ def test_a_gpu_that_falls_off_the_bus_fails_its_case_and_no_other(
     assert rollup["verdict"]["validity"] == "FAILED"
     assert "unspecified launch failure" in reason["message"]
     before, after = rollup["cases"]
-    assert (before["case_dir"], before["validity"], before["warnings"]) == ("mlperf/before", "VALID", [])
+    assert (before["case_dir"], before["validity"]) == ("mlperf/before", "VALID")
+    # LoadGen itself may warn on a busy host.
+    assert [warning for warning in before["warnings"] if not warning.startswith("LoadGen warns: ")] == []
     assert (after["case_dir"], after["validity"]) == ("mlperf/after", "VALID")
     assert any("GPU 3 did not answer" in warning for warning in after["warnings"])
     assert "efficiency" in before["headline"]

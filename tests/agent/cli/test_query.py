@@ -7,13 +7,11 @@ import io
 import json
 import re
 import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent.cli.main import main
 from agent.core.errors import ExitCode
 from agent.query.tables import TABLES
 from tests.agent.query.written_runs import LATER, ORDER, line, write_run
@@ -26,21 +24,10 @@ Caller = Any
 
 
 @pytest.fixture
-def vcagent(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Caller:
+def vcagent(vcagent: Caller, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Caller:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["vcagent", *arguments, "--index-dir", "index"])
-        code: Any = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code or 0
-        captured = capsys.readouterr()
-        return int(code), captured.out, captured.err
-
-    return call
+    return lambda *arguments: vcagent(*arguments, "--index-dir", "index")
 
 
 @pytest.fixture

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-from agent.cli.main import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,20 +15,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def vcagent(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def vcagent(vcagent: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     monkeypatch.setenv("COLUMNS", "120")
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["vcagent", *arguments])
-        code: Any = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code or 0
-        captured = capsys.readouterr()
-        return int(code), captured.out, captured.err
-
-    return call
+    return vcagent
 
 
 def test_what_a_full_disk_kept_back_is_flushed(

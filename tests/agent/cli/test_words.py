@@ -4,35 +4,23 @@ from __future__ import annotations
 
 import csv
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent.cli.main import _arguments, main
+from agent.cli.main import _arguments
 from agent.core.errors import ExitCode, UsageError
 
 Caller = Any
 
 
 @pytest.fixture
-def vcagent(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Caller:
+def vcagent(vcagent: Caller, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Caller:
     """Return a function that calls the program in this process and an empty folder: exit code and output."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "300")
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["vcagent", *arguments])
-        code: Any = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code or 0
-        captured = capsys.readouterr()
-        return int(code), captured.out, captured.err
-
-    return call
+    return vcagent
 
 
 def echo(*more: str) -> list[str]:
