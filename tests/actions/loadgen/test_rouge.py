@@ -137,7 +137,7 @@ def test_token_ids_are_turned_into_text_without_special_tokens(
     [
         ([b"a", b"b"], {}, "sample 1, but the data set has 1"),
         ([b"abc"], {"encoding": "int32"}, "3 bytes is not a list of int32"),
-        ([b"abcd"], {"encoding": "int32"}, "tokenizer.json is not there"),
+        ([b"abcd"], {"encoding": "int32"}, "tokenizer.json does not exist"),
     ],
 )
 def test_what_cannot_be_scored_is_told(

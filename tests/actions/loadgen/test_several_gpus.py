@@ -92,6 +92,7 @@ def test_a_gpu_that_falls_off_the_bus_fails_its_case_and_no_other(
     actions = case("before", environment), loses, case("after", environment)
     code, rollup = run_agent(tmp_path, nvml_stand_in, *actions)
     assert code == 6
+    assert len(rollup["verdict"]["reasons"]) == 1, rollup["verdict"]["reasons"]
     (reason,) = rollup["verdict"]["reasons"]
     assert rollup["verdict"]["validity"] == "FAILED"
     assert "unspecified launch failure" in reason["message"]

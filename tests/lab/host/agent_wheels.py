@@ -15,7 +15,7 @@ __all__ = ["agent_wheel", "dependency_wheels"]
 
 _ROOT = Path(__file__).parents[3]
 _PACKAGES = ("agent", "actions", "dependencies", "parsers", "profiles", "gpu_configs")
-_FILES = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE")
+_FILES = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "docs/vcagent.1")
 _PYTHON = "3.11"
 """Python version of the lab host, Debian 12."""
 
