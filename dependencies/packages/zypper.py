@@ -64,6 +64,10 @@ REMEDIES = (
     ),
     (_BUSY, "wait for the process that holds the lock; never delete the lock"),
     SCRIPTLET,
+    (
+        r"Installation of (\S+) failed",
+        "the package {0} could not be installed: see its lines above, end the cause, then run again",
+    ),
     (r"No repositories defined|not registered", "register this host, so that it has repositories"),
 )
 
