@@ -44,7 +44,7 @@ FLEETS = {4: 200, 8: 200, 16: 200, 64: 100}
 NOISES = (0.002, 0.01, 0.02, 0.05, 0.2)
 SICK = (0, 1, 3)
 REPEATS = (1, 3)
-OTHER_FLEETS = {(4, 1): 200, (16, 1): 200, (64, 1): 100, (256, 1): 40, (16, 20): 40}
+OTHER_FLEETS = {(4, 1): 200, (16, 1): 200, (64, 1): 100, (256, 1): 20, (16, 20): 40}
 """Simulated fleets of each kind by number of hosts and of metrics."""
 OTHER_NOISES = (0.01, 0.03)
 RULES = default_rules()
@@ -232,7 +232,7 @@ def other() -> list[dict[str, object]]:
     for (hosts, metrics), noise, sick, shape, repeats in product(
         OTHER_FLEETS, OTHER_NOISES, (0, 1), SHAPES, REPEATS
     ):
-        if sick and noise > OTHER_NOISES[0]:
+        if sick and (noise > OTHER_NOISES[0] or metrics > 1 or hosts not in FLEETS):
             continue
         found.append(
             other_rates(hosts=hosts, noise=noise, sick=sick, metrics=metrics, shape=shape, repeats=repeats)
