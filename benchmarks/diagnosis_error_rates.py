@@ -44,7 +44,7 @@ FLEETS = {4: 200, 8: 200, 16: 200, 64: 100}
 NOISES = (0.002, 0.01, 0.02, 0.05, 0.2)
 SICK = (0, 1, 3)
 REPEATS = (1, 3)
-OTHER_FLEETS = {(4, 1): 200, (16, 1): 200, (64, 1): 100, (256, 1): 20, (16, 20): 40}
+OTHER_FLEETS = {(4, 1): 200, (16, 1): 200, (64, 1): 100, (16, 20): 40, (256, 1): 20}
 """Simulated fleets of each kind by number of hosts and of metrics."""
 OTHER_NOISES = (0.01, 0.03)
 RULES = default_rules()
@@ -73,13 +73,11 @@ def by_default_rules(metrics: Sequence[Runs]) -> Named:
         hosts = diagnose(observe(measured), RULES).hosts
     except UsageError:
         return Named(set(), is_unjudged=True)
-    return Named(
-        *(
-            {host.host for host in hosts if host.state is state}
-            for state in (HostState.SICK, HostState.SUSPECT)
-        ),
-        is_unjudged=any(host.state is HostState.NOT_JUDGED for host in hosts),
+    sick, suspect, unjudged = (
+        {host.host for host in hosts if host.state is state}
+        for state in (HostState.SICK, HostState.SUSPECT, HostState.NOT_JUDGED)
     )
+    return Named(sick, suspect, is_unjudged=bool(unjudged))
 
 
 def by_superbench(metrics: Sequence[Runs]) -> Named:

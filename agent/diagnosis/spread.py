@@ -42,6 +42,10 @@ _TAIL_INDEX = 3
 """The heaviest tail that noise is assumed to have, that of Student's t with 3 degrees of freedom: far out,
 twice the distance is 2**3 times as rare."""
 
+_FEW = 10
+"""Few values do not show how far noise reaches: of this number, the furthest counts as twice as far off.
+benchmarks/diagnosis_error_rates.py measures that this holds the rate of false alarms at 4 hosts, too."""
+
 _EXACT_FREEDOM = 100
 _LEAST_TO_SPREAD = 2
 
@@ -147,8 +151,8 @@ class Sample:
 
         If runs differ by noise alone, the runs of a host have random places among those of all hosts. The
         probability is that of finding all of its runs, or just over half of them, at places as bad as these
-        (hypergeometric). If all are further off than every run of the other hosts, the probability of this
-        gap is a factor: that of a power law, with a tail index of 3 for each run (Renyi, Acta Mathematica
+        (hypergeometric). If all are further off than the noise of the other hosts reaches, the probability of
+        this gap is a factor: that of a power law, with a tail index of 3 for each run (Renyi, Acta Mathematica
         Hungarica 4, 1953: the logarithms of such gaps are exponential).
 
         Args:
@@ -162,12 +166,12 @@ class Sample:
             unknown.
         """
         others = [value for other, own in self.values.items() if other != host for value in own]
-        ends = (min(others), max(others)) if others else (self.least, self.greatest)
+        least, greatest = (min(others), max(others)) if others else (self.least, self.greatest)
         count = len(others) or self.count
-        if count < _LEAST_TO_SPREAD or ends[0] is None or ends[1] is None:
+        if count < _LEAST_TO_SPREAD or least is None or greatest is None:
             return None
-        furthest = max(abs(end - centre) for end in ends)
-        worst_other = sign * (ends[0 if sign < 0 else 1] - centre)
+        furthest = max(abs(least - centre), abs(greatest - centre)) * (1 + _FEW / count)
+        worst_other = sign * ((least if sign < 0 else greatest) - centre)
         distances = sorted((sign * (value - centre) for value in runs), reverse=True)
         found = [1.0]
         numbers = {len(runs) // 2 + 1, len(runs)}

@@ -397,7 +397,7 @@ def test_a_host_of_which_all_runs_are_slow_is_sick_whatever_the_others_noise() -
     assert [host for host, state in states.items() if state is HostState.SICK] == ["h03"]
 
 
-@pytest.mark.parametrize(("value", "state"), [(93, HostState.SUSPECT), (85, HostState.SICK)])
+@pytest.mark.parametrize(("value", "state"), [(93, HostState.SUSPECT), (80, HostState.SICK)])
 def test_a_single_run_is_sick_only_far_from_all_others(value: float, state: HostState) -> None:
     states = _states(_fleet([100, 101, 99, 100.5, 99.5, 100.2, 99.8, 97.5, 102.5, 100, 100, value]))
     assert states["h11"] is state
@@ -409,8 +409,8 @@ def test_a_single_run_is_sick_only_far_from_all_others(value: float, state: Host
         # Of the 10 ways to draw 2 of 5 runs, 1 has the 2 worst, 3 have 2 of the 3 worst.
         ((1, 1.5), 1 / 10),
         ((1, 2.5), 3 / 10),
-        # The furthest other run is 7 off, these two 14: the gap is 2**-3 for each run.
-        ((-7, -7), 1 / 10 / 2**6),
+        # The furthest of 3 other runs is 7 off. These two are twice as far as noise reaches.
+        ((7 - 2 * 7 * (1 + 10 / 3),) * 2, 1 / 10 / 2**6),
         ((8,), 1),
     ],
 )
