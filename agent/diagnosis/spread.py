@@ -152,8 +152,8 @@ class Sample:
         If runs differ by noise alone, the runs of a host have random places among those of all hosts. The
         probability is that of finding all of its runs, or just over half of them, at places as bad as these
         (hypergeometric). If all are further off than the noise of the other hosts reaches, the probability of
-        this gap is a factor: that of a power law, with a tail index of 3 for each run (Renyi, Acta Mathematica
-        Hungarica 4, 1953: the logarithms of such gaps are exponential).
+        this gap is a factor: that of a power law, with a tail index of 3 for each run (Renyi, Acta
+        Mathematica Hungarica 4, 1953: the logarithms of such gaps are exponential).
 
         Args:
             runs: the values of the host, at least one.
