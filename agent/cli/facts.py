@@ -25,9 +25,9 @@ def facts(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: whole values.")] = False,
 ) -> None:
     """Show facts about this host with their sources; nothing is changed."""
+    from agent.cli.output import say
     from agent.core.errors import UsageError, VcagentError
     from agent.core.names import canonical, did_you_mean
-    from agent.cli.output import say
     from agent.facts import Facts, LocalHost, broken_plug_ins, known_facts
     from agent.run.description import to_json
 

@@ -32,7 +32,13 @@ def test_broken_facts_are_named_and_do_not_stop_others(capsys: pytest.CaptureFix
     facts(["memory"])
     shown = capsys.readouterr()
     assert "memory:" in shown.out
-    assert "warning: vcagent.facts: no_such_module_of_facts: the facts gone of an unknown distribution" in shown.err
+    assert (
+        "warning: vcagent.facts: no_such_module_of_facts: the facts gone of an unknown distribution"
+        in shown.err
+    )
     assert "ModuleNotFoundError" in shown.err
-    assert "the facts odd of an unknown distribution cannot be loaded: TypeError: it is not a module" in shown.err
+    assert (
+        "the facts odd of an unknown distribution cannot be loaded: TypeError: it is not a module"
+        in shown.err
+    )
     assert "install an unknown distribution again" in shown.err

@@ -40,8 +40,8 @@ def reworded(element: Element, *reasons: Reason, **parameters: Any) -> tuple[Rea
             Reason("", "set target_qps to at least 12.3: samples are 1.1 * min_duration * target_qps",
                    "target_qps", 12.3),
             "OfflineLoad",
-            "set OfflineLoad to at least 12.3: samples are 1.1 * OfflineMinDuration * OfflineLoad "
-            "(--parameters OfflineLoad=12.3)",
+            ("set OfflineLoad to at least 12.3: samples are 1.1 * OfflineMinDuration * OfflineLoad "
+             "(--parameters OfflineLoad=12.3)"),
         ),
         (
             "singlestream-performance",
