@@ -49,6 +49,7 @@ class HuggingFaceModelParameters(ComponentParameters):
         description="A folder with it, instead of the hub; shipped:<model>, such as shipped:llama3.1-8b,"
         " is only its configuration, for loadFormat: dummy without a licence.",
     )
+    moved_by: str = Field("", description="What sets path, such as LAB_MODEL; a refusal names it.")
     revision: str = Field("main", min_length=1, description="Commit, tag or branch; a commit pins it.")
     environment: Path | None = Field(
         None, description="A Python environment with huggingface_hub, for the hub."
@@ -122,7 +123,7 @@ class HuggingFaceModel(Dependency):
         if parameters.path:
             raise HostError(
                 f"{parameters.path} holds no whole model: {problem}",
-                remedy="correct path, or complete the folder",
+                remedy=f"correct {parameters.moved_by or 'path'}, or complete the folder",
                 lifted_by=lift_of_path(facts, parameters.path),
             )
         self._check_space(facts)
