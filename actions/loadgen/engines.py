@@ -97,6 +97,7 @@ def _vllm(asked: LoadGenParameters, context: StepContext) -> Engine:
         "engine": dict(settings.engine),
         "sampling": dict(settings.sampling),
         "environment": {**settings.environment, **visible},
+        "division": asked.division,
     }
     return Engine(
         backend,

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from agent.component.parameter_types import OptionalPath, ParameterGroup
 from agent.core.errors import HostError, LiftedBy
@@ -109,6 +109,11 @@ class ContainerParameters(ParameterGroup):
         (), description="Names of the agent's own variables that it gets too, such as HF_TOKEN; masked."
     )
     keep: bool = Field(False, description="True to keep it after the run.")
+
+    @field_validator("mounts", mode="before")
+    @classmethod
+    def _without_empty_texts(cls, value: Any) -> Any:
+        return [one for one in value if one != ""] if isinstance(value, list | tuple) else value
 
     @model_validator(mode="after")
     def _has_an_image(self) -> ContainerParameters:

@@ -49,6 +49,10 @@ class HuggingFaceModelParameters(ComponentParameters):
         description="A folder with it, instead of the hub; shipped:<model>, such as shipped:llama3.1-8b,"
         " is only its configuration, for loadFormat: dummy without a licence.",
     )
+    llm_config: dict[str, Any] = Field(
+        default_factory=dict,
+        description="vLLM's arguments; if they name a model, the engine has it and nothing is provided.",
+    )
     moved_by: str = Field("", description="What sets path, such as LAB_MODEL; a refusal names it.")
     revision: str = Field("main", min_length=1, description="Commit, tag or branch; a commit pins it.")
     environment: Path | None = Field(
@@ -107,6 +111,8 @@ class HuggingFaceModel(Dependency):
     def plan(self, facts: Facts) -> Plan:
         """Fetch the model, unless it exists and is complete; or let its name point to it."""
         parameters = self.parameters
+        if named := parameters.llm_config.get("model"):
+            return Plan(nothing_to_do=f"llm_config names the model: {named}")
         link = facts[PACKAGE_DIR] / parameters.package_name
         target = facts[link_target(link)]
         if target is None and facts[exists(link)]:

@@ -190,7 +190,7 @@ def _amd_gpus(facts: Facts, wanted: str) -> tuple[Gpu, ...]:
     """Return the AMD GPUs that may be used.
 
     Raises:
-        HostError: if there are none, amdgpu does not run them, or they are divided into partitions.
+        HostError: if there are none, another driver has them, or they are divided into partitions.
     """
     gpus, on_bus = visible_amd_gpus(facts), facts[AMD_GPUS]
     if not on_bus:
@@ -212,11 +212,12 @@ def _amd_gpus(facts: Facts, wanted: str) -> tuple[Gpu, ...]:
         )
     used = {gpu.bus_id for gpu in gpus}
     for gpu in on_bus:
-        if gpu.bus_id in used and gpu.driver != "amdgpu":
+        if gpu.bus_id in used and gpu.driver not in (None, "amdgpu"):
             raise HostError(
-                f"the driver of {gpu.bus_id} is {gpu.driver or 'missing'}; an engine needs amdgpu",
-                remedy="install it: --profile SETUP-GPU-AMD",
-                lifted_by=LiftedBy.DRIVER,
+                f"{gpu.bus_id} is held by {gpu.driver}, which passes it to virtual machines; an engine needs "
+                "amdgpu",
+                remedy="run it in the virtual machine that has the GPU, or give the GPU back to amdgpu",
+                lifted_by=LiftedBy.NOTHING,
             )
         if gpu.bus_id in used and (gpu.partitions or 1) > 1:
             raise HostError(

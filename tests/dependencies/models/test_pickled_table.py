@@ -15,7 +15,7 @@ from dependencies.models.in_environment.model_files.pickled_table import read_ta
 
 TABLES = Path(__file__).with_name("tables")
 TABLE = {
-    "input": ["[INST] One? [/INST]", "[INST] Two – 2? [/INST]", "[INST] Three? [/INST]"],
+    "input": ["[INST] One? [/INST]", "[INST] Two \u2013 2? [/INST]", "[INST] Three? [/INST]"],
     "output": ["First answer.", "Second answer, longer.", "Third answer."],
     "tok_input": [[1, 518, 25580], [1, 518], [1, 29961, 29871, 32000]],
     "tok_input_length": [3, 2, 4],
@@ -71,7 +71,13 @@ def naming(module: str, name: str, *arguments: Any) -> bytes:
 
 @pytest.mark.parametrize(
     ("module", "name"),
-    [("os", "system"), ("builtins", "eval"), ("__builtin__", "exec"), ("subprocess", "Popen"), ("pandasx", "f")],
+    [
+        ("os", "system"),
+        ("builtins", "eval"),
+        ("__builtin__", "exec"),
+        ("subprocess", "Popen"),
+        ("pandasx", "f"),
+    ],
 )
 def test_a_pickle_that_calls_something_is_refused_and_nothing_runs(
     tmp_path: Path, module: str, name: str
@@ -85,7 +91,8 @@ def test_a_pickle_that_calls_something_is_refused_and_nothing_runs(
 
 
 @pytest.mark.parametrize(
-    ("module", "name"), [("numpy.testing._private.utils", "runstring"), ("pandas", "read_csv"), ("numpy", "load")]
+    ("module", "name"),
+    [("numpy.testing._private.utils", "runstring"), ("pandas", "read_csv"), ("numpy", "load")],
 )
 def test_functions_of_the_libraries_are_inert(tmp_path: Path, module: str, name: str) -> None:
     path, witness = tmp_path / "table.pkl", tmp_path / "ran"
@@ -123,7 +130,12 @@ def test_the_form_of_pandas_before_1_3() -> None:
     manager = pickled_table._Manager()
     axes = [pickled_table._Index(None, {"data": labels}), pickled_table._Index(None, {"start": 0})]
     manager.__setstate__(
-        (None, None, None, {"0.14.1": {"axes": axes, "blocks": [{"values": values, "mgr_locs": slice(0, 1, 1)}]}})
+        (
+            None,
+            None,
+            None,
+            {"0.14.1": {"axes": axes, "blocks": [{"values": values, "mgr_locs": slice(0, 1, 1)}]}},
+        )
     )
     frame = pickled_table._Frame()
     frame.__setstate__({"_data": manager})

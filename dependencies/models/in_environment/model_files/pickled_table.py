@@ -1,8 +1,8 @@
 """Read a pickled pandas table without running anything of the file, and without pandas.
 
 A pickle names the functions that build its content, so a hostile one can run any program. Here each name
-leads to an inert stand-in of this file: what a table needs is kept, everything else is passed over, and a name
-outside pandas, NumPy and pyarrow is refused. Sources: pandas (``core/internals/managers.py``,
+leads to an inert stand-in of this file: what a table needs is kept, everything else is passed over, and a
+name outside pandas, NumPy and pyarrow is refused. Sources: pandas (``core/internals/managers.py``,
 ``_libs/internals.pyx``, ``core/indexes/base.py``) and NumPy (``array_reduce``, ``array_setstate`` and
 ``arraydescr_reduce`` of ``_core/src/multiarray``).
 """
@@ -144,7 +144,9 @@ class _Index:
             ModelFilesError: (``dataset``) if they are in a form that only pandas can read.
         """
         if not isinstance(self._data, _Array):
-            raise ModelFilesError("dataset", "the names of the columns are in a form of a newer pandas", _ARROW)
+            raise ModelFilesError(
+                "dataset", "the names of the columns are in a form of a newer pandas", _ARROW
+            )
         return self._data.values()
 
 
