@@ -20,6 +20,7 @@ from actions.loadgen.harness_run import (
     run_harness,
 )
 from actions.loadgen.load_trials import trial_metrics
+from actions.loadgen.offline_tail import tail_metrics
 from actions.loadgen.parameters import LoadGenParameters
 from actions.loadgen.result import Tested, merge
 from actions.loadgen.sample_sets import SYNTHETIC, SampleSet, open_sample_set
@@ -166,9 +167,12 @@ class LoadGenExecutor(Action):
                 tested = replace(tested, accuracy=self._accuracy(tested, case_dir, context))
         output = merge(parse_folder(case_dir, result["asked"]), tested)
         self._set_beside_published(output, result, case_dir, context.facts)
+        more = [*trial_metrics(output.scenario, result, case_dir)]
+        if (asked.loadgen_scenario, asked.mode) == ("Offline", "performance"):
+            more += tail_metrics(result, case_dir)
         output = replace(
             output,
-            metrics=(*output.metrics, *trial_metrics(output.scenario, result, case_dir)),
+            metrics=(*output.metrics, *more),
             details={**output.details, **image},
         )
         return StepOutcome(_sentence(output), (output,), case_dir)
