@@ -24,6 +24,7 @@ def test_the_file_is_read_by_the_builder(context: StepContext) -> None:
         fields={"cooling": "air-cooled", "status": ""}, measurements={"retraining": "N"},
     )  # fmt: skip
     (step,) = asked.plan(context.facts).steps
+    context.run_dir.mkdir()
     step.run(context)
     system, measurements = read_description(context.run_dir / FILE, {})
     assert system == {

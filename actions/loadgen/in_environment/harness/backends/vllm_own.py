@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,7 +16,8 @@ OWN_ENGINE_ARGUMENTS: Mapping[str, str] = {
 }
 """Engine arguments that the harness sets, with the reasons."""
 
-CLOSED, OPEN = "closed", "open"
+CLOSED: Final = "closed"
+OPEN: Final = "open"
 """MLPerf's divisions."""
 
 
