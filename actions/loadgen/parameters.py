@@ -96,10 +96,6 @@ class LoadGenParameters(ComponentParameters):
         description="LoadGen's scenario; Interactive is Server with the interactive limits."
     )
     mode: Literal["performance", "accuracy"] = Field("performance", description="Mode of the test.")
-    division: Literal["closed", "open"] = Field(
-        CLOSED,
-        description="MLPerf's division. In the open one, prefix caching may be on; the result says so.",
-    )
     environment: Path = Field(description="Folder of the Python environment with LoadGen.")
 
     container: OptionalContainer = Field(
@@ -125,6 +121,11 @@ class LoadGenParameters(ComponentParameters):
         10.0, description="Time limit for the endpoint to have its model loaded."
     )
     max_in_flight: int = Field(512, ge=1, description="Maximum number of concurrent requests.")
+
+    division: Literal["closed", "open"] = Field(
+        CLOSED,
+        description="MLPerf's division. In the open one, prefix caching may be on; the result says so.",
+    )
 
     dataset: str = Field("short-prompts", description="A shipped set, a file of JSON lines, or synthetic.")
     samples: int | None = Field(
