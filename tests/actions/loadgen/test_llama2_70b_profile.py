@@ -304,7 +304,7 @@ def test_the_whole_profile_with_a_small_model(accuracy_python: Path, tmp_path: P
     assert '"max_model_len": 2048' in arguments
     assert '"load_format": "auto"' in arguments
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert 641 in [record["value"] for record in records if "power" in record["name"]]
+    assert 641 in [record["value"] for record in records if "power" in record["metric"]]
 
 
 def test_the_executor_plans_on_amd_s_host() -> None:
