@@ -16,7 +16,7 @@ from agent.core.errors import HostError, LiftedBy
 from agent.facts.agent_paths import PACKAGE_DIR, lift_of_path
 from agent.facts.files import exists, file_stamp, link_target, text_of
 from dependencies.models.environment_module import require_environment, run_module
-from dependencies.models.hub_access import require_access
+from dependencies.models.hub_access import hub_servers, require_access
 from dependencies.packages.package_folder import locked, point_link, write_whole
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ class CnnDailyMailDataSet(Dependency):
             lambda fresh: not self.plan(fresh).steps,
             estimate_s=60,
             undo={"folder": str(folder), "link": str(link)},
+            fetches_from=hub_servers if reason and parameters.source is None else None,
         )
         return Plan((step,))
 

@@ -30,6 +30,7 @@ from dependencies.packages.package_managers import PackageWish, installation_ste
 from dependencies.python.pip import (
     PipProgress,
     masked,
+    package_indexes,
     pip_environment,
     pip_remedy,
     split_git_credentials,
@@ -123,6 +124,7 @@ class PythonEnvironmentInstallation(Dependency):
             lambda fresh: not self.plan(fresh).steps,
             estimate_s=30,
             undo={"folder": str(folder), "link": str(link)},
+            fetches_from=None if parameters.wheels_dir else lambda fresh: fresh[package_indexes(python.path)],
         )
         return Plan((*tools, step))
 
