@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
-from contextlib import contextmanager
+import signal
+import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import gettempdir, mkdtemp
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actions.loadgen.harness_run import harness_environment
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
 
 _GRACE_S = 30.0
 """Seconds in which the engine may free its GPUs before it is killed."""
+_POLL_S = 0.05
+_LONGEST_FOLDER = 70
+"""Characters of the folder for temporary files: a socket's path has at most 107."""
 
 
 class Lent(NamedTuple):
@@ -95,7 +101,8 @@ def _key(asked: LoadGenParameters, settings: Mapping[str, Any], samples: SampleS
 
 
 def _start(asked: LoadGenParameters, key: str, context: StepContext, case_dir: Path) -> LeftRunning:
-    folder = Path(mkdtemp(prefix="vcagent-engine-"))  # short: a socket's path has at most 107 characters
+    short = None if len(gettempdir()) <= _LONGEST_FOLDER else "/tmp"  # noqa: S108 - mkdtemp makes it private
+    folder = Path(mkdtemp(prefix="vcagent-engine-", dir=short))
     address = str(folder / "socket")
     command = [str(interpreter(asked.environment)), "-m", "harness.kept_engine", address]
     try:
@@ -106,7 +113,14 @@ def _start(asked: LoadGenParameters, key: str, context: StepContext, case_dir: P
 
     def stop() -> None:
         try:
-            process.stop(_GRACE_S)
+            # The engine ends vLLM's own processes in order; the rest of the tree is ended afterwards.
+            deadline = time.monotonic() + _GRACE_S
+            if process.poll() is None:
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGTERM)
+            while process.poll() is None and time.monotonic() < deadline:
+                time.sleep(_POLL_S)
+            process.stop()
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -116,6 +116,10 @@ class PythonEnvironmentInstallation(Dependency):
             reason = f"{link} is not there"
         else:
             reason = f"{link} points to {target}, not to {folder}"
+
+        def indexes(fresh: Facts) -> tuple[str, ...]:
+            return fresh[package_indexes(python.path)]
+
         step = Step(
             "install",
             reason,
@@ -124,7 +128,7 @@ class PythonEnvironmentInstallation(Dependency):
             lambda fresh: not self.plan(fresh).steps,
             estimate_s=30,
             undo={"folder": str(folder), "link": str(link)},
-            fetches_from=None if parameters.wheels_dir else lambda fresh: fresh[package_indexes(python.path)],
+            fetches_from=None if parameters.wheels_dir else indexes,
         )
         return Plan((*tools, step))
 
