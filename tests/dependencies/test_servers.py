@@ -95,6 +95,7 @@ def test_the_index_is_that_of_pips_settings(tmp_path: Path, monkeypatch: pytest.
 
     assert found() == ("https://pypi.org/simple/",)
     settings = tmp_path / "pip.conf"
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(settings))
     settings.write_text(
         "[global]\nindex-url = http://one/simple\nextra-index-url =\n  http://two\n  http://three\n"
     )
