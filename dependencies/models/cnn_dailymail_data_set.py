@@ -76,7 +76,7 @@ class CnnDailyMailDataSet(Dependency):
         target = facts[link_target(link)]
         if target is None and facts[exists(link)]:
             raise HostError(
-                f"{link} is there and is no link to a data set",
+                f"{link} exists and is not a link to a data set",
                 remedy="move it away, or choose another packageName; it is never deleted",
                 lifted_by=LiftedBy.SYSTEM,
             )

@@ -110,7 +110,7 @@ class HuggingFaceModel(Dependency):
         target = facts[link_target(link)]
         if target is None and facts[exists(link)]:
             raise HostError(
-                f"{link} is there and is no link to a model",
+                f"{link} exists and is not a link to a model",
                 remedy="move it away, or choose another packageName; it is never deleted",
                 lifted_by=LiftedBy.SYSTEM,
             )

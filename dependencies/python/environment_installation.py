@@ -72,7 +72,7 @@ class PythonEnvironmentInstallationParameters(ComponentParameters):
             try:
                 Requirement(requirement)
             except InvalidRequirement as error:
-                raise ValueError(f"{masked(str(requirement))!r} is no requirement: {error}") from error
+                raise ValueError(f"{masked(str(requirement))!r} is not a requirement: {error}") from error
         return requirements
 
     @field_validator("wheels_dir", mode="before")
@@ -101,7 +101,7 @@ class PythonEnvironmentInstallation(Dependency):
         target = facts[link_target(link)]
         if target is None and facts[exists(link)]:
             raise HostError(
-                f"{link} is there and is no link to an environment",
+                f"{link} exists and is not a link to an environment",
                 remedy="move it away, or choose another packageName; it is never deleted",
                 lifted_by=LiftedBy.SYSTEM,
             )

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -191,7 +192,8 @@ def test_a_run_at_work_is_left_and_its_agent_too(base: Path) -> None:
 
 
 def test_a_run_whose_changes_to_the_host_stand_is_left_unless_forced(base: Path) -> None:
-    with sqlite3.connect(base / "runs/r1.a/results/r1.a/journal.sqlite") as database:
+    journal = sqlite3.connect(base / "runs/r1.a/results/r1.a/journal.sqlite")
+    with closing(journal) as database, database:
         database.execute("CREATE TABLE undos (undone TEXT)")
         database.execute("INSERT INTO undos VALUES (NULL)")
     assert "its changes to the host are not undone" in clean(base, "r1.a")["left"]["r1.a"]
