@@ -21,6 +21,7 @@ from actions.loadgen.harness_run import (
 )
 from actions.loadgen.kept_engine import can_be_kept, engine_for
 from actions.loadgen.load_trials import trial_metrics
+from actions.loadgen.offline_tail import tail_metrics
 from actions.loadgen.parameters import LoadGenParameters
 from actions.loadgen.result import Tested, merge
 from actions.loadgen.sample_sets import SYNTHETIC, SampleSet, open_sample_set
@@ -31,8 +32,7 @@ from agent.component.environment_script import interpreter
 from agent.core.errors import ActionFailedError, HostError, LiftedBy, refusals_lifted_by
 from agent.core.records import ParsedOutput, Validity
 from agent.facts.agent_paths import lift_of_path
-from agent.facts.amd_gpus import AMD_GPUS
-from agent.facts.visible_gpus import visible_gpus
+from agent.facts.visible_gpus import usable_gpus
 from agent.store.exhibits import Exhibits, write_exhibits
 from gpu_configs.model_identity import own_name
 from gpu_configs.published import standing
@@ -194,7 +194,7 @@ class LoadGenExecutor(Action):
                 server=engine.facts,
                 limit_samples_per_s=limit_of(
                     result,
-                    visible_gpus(context.facts),
+                    usable_gpus(context.facts),
                     quantization=quantization_config(asked.vllm.model) if asked.vllm else None,
                 ),
             )
@@ -206,9 +206,12 @@ class LoadGenExecutor(Action):
             warnings = (*output.verdict.warnings, warning)
             output = replace(output, verdict=replace(output.verdict, warnings=warnings))
         self._set_beside_published(output, result, case_dir, context.facts)
+        more = [*trial_metrics(output.scenario, result, case_dir)]
+        if (asked.loadgen_scenario, asked.mode) == ("Offline", "performance"):
+            more += tail_metrics(result, case_dir)
         output = replace(
             output,
-            metrics=(*output.metrics, *trial_metrics(output.scenario, result, case_dir)),
+            metrics=(*output.metrics, *more),
             details={**output.details, **image},
         )
         return StepOutcome(_sentence(output), (output,), case_dir)
@@ -219,7 +222,7 @@ class LoadGenExecutor(Action):
         """Set the result of this host's GPUs beside published ones; an endpoint's GPUs are unknown."""
         if self.asked.mode != "performance" or self.asked.vllm is None:
             return
-        names = [gpu.name for gpu in visible_gpus(facts)] or [gpu.name for gpu in facts[AMD_GPUS]]
+        names = [gpu.name for gpu in usable_gpus(facts)]
         used = names[: gpus_used(result.get("engine") or {})]
         table = standing(self.recorded.model, self.asked.loadgen_scenario, output.metrics, used)
         if table:

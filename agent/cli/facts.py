@@ -26,12 +26,15 @@ def facts(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: whole values.")] = False,
 ) -> None:
     """Show facts about this host with their sources; nothing is changed."""
+    from agent.cli.output import say
     from agent.core.errors import UsageError, VcagentError
     from agent.core.names import canonical, did_you_mean
-    from agent.facts import Facts, LocalHost, known_facts
+    from agent.facts import Facts, LocalHost, broken_plug_ins, known_facts
     from agent.run.description import to_json
 
     known = known_facts()
+    for problem in broken_plug_ins():
+        say(f"warning: {problem}", error=True)
     by_canonical = {canonical(name): fact for name, fact in known.items()}
     chosen = []
     for name in names or known:

@@ -36,6 +36,7 @@ from agent.core.safe_files import append_text
 from agent.host.host_lock import host_for_itself
 from agent.run.case_secrets import hide_secrets
 from agent.run.reboot import requested
+from agent.run.remedies import with_user_settings
 from agent.store.journal import Journal, StepRow, StepStatus, now
 
 if TYPE_CHECKING:
@@ -232,7 +233,7 @@ class StepRunner:
         try:
             self.recorder.finish_step(
                 key,
-                outcome.outputs,
+                with_user_settings(outcome.outputs, element, parameters),
                 started=started,
                 message=outcome.message,
                 case_dir=outcome.case_dir,

@@ -53,6 +53,10 @@ class PythonEnvironmentImageParameters(ComponentParameters):
         pattern=r"^[a-z0-9][a-z0-9+. -]*$",
         description="Packages of the distribution, separated by blanks.",
     )
+    base_packages: bool = Field(
+        default=False,
+        description="Whether the environment also sees the packages of the base's python3.",
+    )
     requirements: tuple[str, ...] = Field((), description="What pip installs, with all that it needs.")
     requirements_alone: tuple[str, ...] = Field((), description="What pip installs without what it asks for.")
     programs: tuple[str, ...] = Field(
@@ -176,7 +180,8 @@ class PythonEnvironmentImage(Dependency):
         """Return what the label must be: a hash of everything that the image is made of."""
         asked = self.parameters
         digest = hashlib.sha256(DOCKERFILE.read_bytes())
-        wish = [asked.base, asked.packages.split(), asked.requirements, asked.requirements_alone]
+        wish: list[Any] = [asked.base, asked.packages.split(), asked.requirements, asked.requirements_alone]
+        wish.append(asked.base_packages)
         digest.update(json.dumps(wish).encode())
         for name in asked.programs:
             for path in _sources(program_folder(name)):
@@ -215,7 +220,8 @@ class PythonEnvironmentImage(Dependency):
             for name in _INDEX_VARIABLES
             if os.environ.get(name) and "@" not in os.environ[name] and asked.wheels_dir is None
         }
-        return {"BASE": asked.base, "PACKAGES": asked.packages, **index}
+        seen = {"BASE_PACKAGES": "yes"} if asked.base_packages else {}
+        return {"BASE": asked.base, "PACKAGES": asked.packages, **seen, **index}
 
     def _fill(self, folder: Path) -> None:
         """Put the Dockerfile into a folder with all that it copies."""

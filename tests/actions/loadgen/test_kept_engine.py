@@ -207,7 +207,7 @@ def test_an_interrupted_test_ends_the_engine(
 
 @pytest.mark.engine
 def test_the_engine_ends_with_the_agent_that_was_killed(environment: Path, tmp_path: Path) -> None:
-    """Start the engine from a shell in place of the agent, and kill the shell."""
+    """Kill a shell in the agent's place; its end leaves the engine without its parent."""
     line = f"{environment}/bin/python -m harness.kept_engine {tmp_path}/s & echo $!; exec sleep 600"
     variables = {**os.environ, **harness_environment()}
     with subprocess.Popen(["/bin/sh", "-c", line], stdout=subprocess.PIPE, text=True, env=variables) as agent:

@@ -44,7 +44,7 @@ def test_a_line_at_the_start_now_and_then_and_at_the_end() -> None:
 
 
 def test_time_left_follows_from_the_count_alone() -> None:
-    """Ignore a minute of loading when 500 samples take 30 s."""
+    """Load for a minute, which says nothing about 500 samples that take 30 s."""
     clock = [0.0]
     step = RunProgress(lambda: clock[0]).start("test", 20.0)
     step.update("loading")

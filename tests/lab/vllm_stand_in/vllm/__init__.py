@@ -37,6 +37,8 @@ class AsyncEngineArgs:
     """Some of the engine's arguments, with vLLM's default values."""
 
     model: str = "Qwen/Qwen3-0.6B"
+    load_format: str = "dummy"
+    quantization: str | None = None
     max_model_len: int | None = None
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
@@ -56,7 +58,9 @@ class AsyncEngineArgs:
 class SamplingParams:
     """Some of the sampling parameters."""
 
-    __struct_fields__ = ("n", "temperature", "top_p", "ignore_eos", "max_tokens", "detokenize", "output_kind")
+    __struct_fields__ = (
+        "n", "temperature", "top_p", "min_tokens", "ignore_eos", "max_tokens", "detokenize", "output_kind"
+    )  # fmt: skip
 
     def __init__(self, **values: Any) -> None:
         self.max_tokens: int = values["max_tokens"]
@@ -145,11 +149,11 @@ def _config(arguments: AsyncEngineArgs) -> SimpleNamespace:
     return SimpleNamespace(
         model_config=SimpleNamespace(
             dtype="torch.bfloat16",
-            quantization=None,
+            quantization=arguments.quantization,
             max_model_len=arguments.max_model_len or 131072,
             hf_text_config=SimpleNamespace(**_LLAMA_8B),
         ),
-        load_config=SimpleNamespace(load_format="dummy"),
+        load_config=SimpleNamespace(load_format=arguments.load_format),
         cache_config=SimpleNamespace(
             cache_dtype="auto",
             gpu_memory_utilization=arguments.gpu_memory_utilization,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import HarnessError
 from .base import BackendStats, checked
 from .vllm_log import NO_ROOM_FOR_CACHE, OUT_OF_MEMORY, last_news, last_words
-from .vllm_own import refused
+from .vllm_own import CLOSED, OPEN, refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,7 +28,13 @@ if TYPE_CHECKING:
     from ..dataset import Sample
     from .base import BackendContext, Batch, Sink
 
-_DEFAULTS: Mapping[str, Any] = {"model": None, "engine": {}, "sampling": {}, "environment": {}}
+_DEFAULTS: Mapping[str, Any] = {
+    "model": None,
+    "engine": {},
+    "sampling": {},
+    "environment": {},
+    "division": CLOSED,
+}
 _ENVIRONMENT = {
     # A benchmark host sends no usage statistics.
     "VLLM_NO_USAGE_STATS": "1",
@@ -73,6 +79,7 @@ class VllmBackend:
         engine: vLLM's ``AsyncEngineArgs`` by their own names.
         sampling: vLLM's ``SamplingParams`` by their own names; greedy by default.
         environment: environment variables for vLLM.
+        division: MLPerf's: closed, or open, where prefix caching may be on.
         context: the run.
 
     Attributes:
@@ -88,12 +95,14 @@ class VllmBackend:
         engine: Mapping[str, Any],
         sampling: Mapping[str, Any],
         environment: Mapping[str, str],
+        division: str,
         context: BackendContext,
     ) -> None:
         self._model = model
         self._engine_arguments = engine
         self._sampling = sampling
         self._environment = environment
+        self._division = division
         self._context = context
         self._log = context.output_dir / "engine.log"
         self.loaded: LoadedEngine | None = None
@@ -170,13 +179,14 @@ class VllmBackend:
         for name in self._engine_arguments:
             if name not in known:
                 raise _unknown("engine argument", name, known)
-        if problem := refused(self._engine_arguments):
+        if problem := refused(self._engine_arguments, self._division):
             raise HarnessError("config", problem, "remove it")
         return {
             "max_model_len": self._longest_sequence(),
             **self._engine_arguments,
             "model": self._model,
-            "enable_prefix_caching": False,
+            "enable_prefix_caching": self._division == OPEN
+            and bool(self._engine_arguments.get("enable_prefix_caching")),
             "disable_log_stats": True,
             # LoadGen takes an answer's first token and its end: tokens between stay in the engine's process.
             "stream_interval": max(2, self._context.max_output_tokens),

@@ -80,6 +80,15 @@ def test_a_server_run_tells_first_tokens_as_they_come(run: Callable[..., Outcome
 
 
 @pytest.mark.engine
+def test_the_open_division_may_switch_prefix_caching_on(run: Callable[..., Outcome]) -> None:
+    outcome = run({"engine": {"enable_prefix_caching": True}, "division": "open"})
+
+    assert (outcome.exit_code, outcome.stderr) == (0, "")
+    assert engine_log(outcome)["arguments"]["enable_prefix_caching"] is True
+    assert outcome.result["engine"]["enable_prefix_caching"] is True
+
+
+@pytest.mark.engine
 def test_tokens_that_are_given_need_no_tokenizer(run: Callable[..., Outcome], tmp_path: Path) -> None:
     data = tmp_path / "tokens.jsonl"
     data.write_text("".join(json.dumps({"token_ids": list(range(count))}) + "\n" for count in (30, 90, 5)))
