@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from actions.loadgen.accuracy import not_judged
-from actions.loadgen.caveats import blame_client, caveats, client_metrics
+from actions.loadgen.caveats import blame_client, caveats, client_metrics, mlperf_standing
 from actions.loadgen.in_environment.harness.backends.vllm_own import CLOSED
+from agent.core.mlperf import STANDING
 from agent.core.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
 from gpu_configs.vllm_engine import SERVER_SCENARIOS
 from parsers.loadgen import ACCURACY_NOT_JUDGED
@@ -238,6 +239,7 @@ def _details(tested: Tested) -> Iterator[tuple[str, str | int | float | bool]]:
         "load_share": (result.get("load_share") or {}).get("share"),
         "token_count_source": ", ".join(result.get("token_count_sources") or {}),
         "user_conf": str(asked.user_conf) if asked.user_conf else None,
+        STANDING: mlperf_standing(result),
         **{f"server_{name}": value for name, value in tested.server.items()},
         **{f"engine_{name}": value for name, value in engine.items()},
         **{f"client_{name}": value for name, value in (result.get("client") or {}).items()},

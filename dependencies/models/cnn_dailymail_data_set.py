@@ -59,6 +59,11 @@ class CnnDailyMailDataSet(PreparedDataSet):
         """Return the local copy, or the hub's repository."""
         return str(self.parameters.source or _REPOSITORY)
 
+    @property
+    def is_from_hub(self) -> bool:
+        """True if there is no local source."""
+        return self.parameters.source is None
+
     def wish(self, facts: Facts) -> list[str]:
         """Return everything that its content depends on."""
         parameters = self.parameters

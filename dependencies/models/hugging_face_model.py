@@ -17,7 +17,7 @@ from agent.facts.files import exists, link_target, text_of
 from agent.facts.model_folders import model_folder
 from agent.facts.storage import MOUNTS, free_bytes
 from dependencies.models.environment_module import require_environment, run_module
-from dependencies.models.hub_access import require_access
+from dependencies.models.hub_access import hub_servers, require_access
 from dependencies.models.in_environment.model_files.hub import hub_home
 from dependencies.packages.package_folder import locked, point_link
 
@@ -141,6 +141,7 @@ class HuggingFaceModel(Dependency):
             self._fetch,
             " ".join(command) + f"  # {parameters.repository} at {parameters.revision}",
             lambda fresh: not self.plan(fresh).steps,
+            fetches_from=hub_servers,
         )
         return Plan((step,))
 

@@ -62,6 +62,11 @@ class OpenOrcaDataSet(PreparedDataSet):
         """Return the local file or folder, or the hub's repository."""
         return str(self.parameters.source or self.parameters.repository)
 
+    @property
+    def is_from_hub(self) -> bool:
+        """True if there is no local source."""
+        return self.parameters.source is None
+
     def wish(self, facts: Facts) -> list[str]:
         """Return everything that its content depends on."""
         parameters, file = self.parameters, self._file(facts)

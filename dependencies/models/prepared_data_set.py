@@ -16,6 +16,7 @@ from agent.core.errors import HostError, LiftedBy
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.files import exists, file_stamp, link_target, text_of
 from dependencies.models.environment_module import require_environment, run_module
+from dependencies.models.hub_access import hub_servers
 from dependencies.packages.package_folder import locked, point_link, write_whole
 
 if TYPE_CHECKING:
@@ -53,6 +54,11 @@ class PreparedDataSet(Dependency):
     @property
     def source_name(self) -> str:
         """Return what it is made from, for people."""
+        raise NotImplementedError
+
+    @property
+    def is_from_hub(self) -> bool:
+        """True if it is downloaded from the hub."""
         raise NotImplementedError
 
     def wish(self, facts: Facts) -> list[str]:
@@ -97,6 +103,7 @@ class PreparedDataSet(Dependency):
             lambda fresh: not self.plan(fresh).steps,
             estimate_s=60,
             undo={"folder": str(folder), "link": str(link)},
+            fetches_from=hub_servers if reason and self.is_from_hub else None,
         )
         return Plan((step,))
 

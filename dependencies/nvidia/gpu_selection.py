@@ -43,6 +43,10 @@ class GpuSelectionParameters(ComponentParameters):
     llm_config: dict[str, Any] = Field(
         default_factory=dict, description="vLLM engine arguments that override the defaults."
     )
+    phases: dict[str, float] | bool | None = Field(
+        None,
+        description="As in the test: separate steps for prompts and answers; those of gpu_configs if absent.",
+    )
     gpus: int | None = Field(None, ge=1, description="Number of GPUs to use, from the first; by default all.")
     minimum_driver: str = Field(
         "",
@@ -146,6 +150,7 @@ class GpuSelection(Dependency):
                     model=asked.model,
                     parameters_billion=asked.parameters_billion,
                     llm_config=asked.llm_config,
+                    phases=asked.phases,
                 ),
                 model=asked.model,
                 scenario=scenario,

@@ -30,6 +30,7 @@ from dependencies.packages.package_managers import PackageWish, installation_ste
 from dependencies.python.pip import (
     PipProgress,
     masked,
+    package_indexes,
     pip_environment,
     pip_remedy,
     split_git_credentials,
@@ -143,6 +144,10 @@ class PythonEnvironmentInstallation(Dependency):
             reason = f"{link} is not there"
         else:
             reason = f"{link} points to {target}, not to {folder}"
+
+        def indexes(fresh: Facts) -> tuple[str, ...]:
+            return fresh[package_indexes(python.path)]
+
         step = Step(
             "install",
             reason,
@@ -151,6 +156,7 @@ class PythonEnvironmentInstallation(Dependency):
             lambda fresh: not self.plan(fresh).steps,
             estimate_s=30,
             undo={"folder": str(folder), "link": str(link)},
+            fetches_from=None if parameters.wheels_dir else indexes,
         )
         return Plan((*tools, step))
 

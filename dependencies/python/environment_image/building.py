@@ -8,6 +8,7 @@ import json
 import os
 import shlex
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,7 +19,9 @@ from pydantic import Field, field_validator
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
 from agent.core.errors import HostError
 from agent.facts.docker_images import image_labels
+from agent.facts.reachability import registry_of
 from dependencies.docker.cli import docker_command, run_docker
+from dependencies.python.pip import package_indexes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -146,7 +149,16 @@ class PythonEnvironmentImage(Dependency):
             lambda fresh: not self.plan(fresh).steps,
             estimate_s=300,
             undo={"image": self.parameters.image},
+            fetches_from=self._servers,
         )
+
+    def _servers(self, facts: Facts) -> list[str]:
+        """Return the registry of the image, or of its base, and the package indexes that it is built from."""
+        asked = self.parameters
+        if asked.make == "pull":
+            return [registry_of(asked.image)]
+        base = [registry_of(asked.base)] if facts[image_labels(asked.base)] is None else []
+        return [*base, *(() if asked.wheels_dir else facts[package_indexes(sys.executable)])]
 
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:

@@ -185,6 +185,34 @@ def test_limits_that_are_not_the_benchmarks_are_told() -> None:
         "not the benchmark's limits, so no MLPerf result: ttft_latency 60 s instead of 2 s, "
         "no tpot_latency instead of 100 ms, min_duration 0.8 s instead of 600 s"
     )
+    assert str(output.details["mlperf_result"]).startswith("Not an MLPerf result: ttft_latency 60 s instead")
+
+
+_MET = {"min_duration": {"benchmark": 600000, "in_effect": 600000, "is_met": True}}
+
+
+@pytest.mark.parametrize(
+    ("result", "standing"),
+    [
+        (
+            {},
+            (
+                "Not an MLPerf result: LoadGen has no benchmark for this model, and the limits are the "
+                "profile's own"
+            ),
+        ),
+        (
+            {"benchmark_limits": _MET, "engine": {"load_format": "dummy"}},
+            "Not an MLPerf result: the weights are random",
+        ),
+        (
+            {"benchmark_limits": _MET},
+            "Measured with the settings of MLPerf's benchmark; not verified by MLCommons Association",
+        ),
+    ],
+)
+def test_each_case_says_whether_it_is_an_mlperf_result(result: dict[str, Any], standing: str) -> None:
+    assert merged(**result).details["mlperf_result"] == standing
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 It has the names that the harness uses, answers each prompt with the numbers 1, 2, 3 …, prints its arguments,
 and behaves as ``STAND_IN`` says: ``no memory`` fails at the start, ``dies`` ends at its third request,
-``loses GPU 3`` also ends there and removes that GPU from the stand-in for NVML, ``slow`` takes time to load.
+``loses GPU 3`` also ends there and removes that GPU from the stand-in for NVML, ``sick`` fails its health
+check, ``slow`` takes time to load.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class AsyncEngineArgs:
     quantization: str | None = None
     max_model_len: int | None = None
     max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
     gpu_memory_utilization: float = 0.92
     enable_prefix_caching: bool | None = None
     disable_log_stats: bool = False
@@ -123,6 +125,16 @@ class AsyncLLMEngine:
                 num_cached_tokens=0,
                 prompt_token_ids=prompt["prompt_token_ids"],
             )
+
+    async def check_health(self) -> None:
+        """Raise an error if the engine is dead."""
+        if os.environ.get("STAND_IN") == "sick":
+            raise RuntimeError("EngineCore encountered an issue. See stack trace (above).")
+
+    async def reset_prefix_cache(self) -> bool:
+        """Forget earlier prompts."""
+        os.write(1, b"INFO 11-28 14:36:05 [block_pool.py:397] Successfully reset prefix cache\n")
+        return True
 
     def shutdown(self) -> None:
         """Stop the engine."""

@@ -51,7 +51,7 @@ def test_an_engine_that_takes_its_time_says_what_it_is_at(run: Callable[..., Out
     outcome = run({"environment": {"STAND_IN": "slow"}})
 
     told = [event["detail"] for event in outcome.events if event["phase"] == "load"]
-    assert told == ["importing vLLM", "Loading weights took 0.13 seconds"]
+    assert told == ["importing vLLM", "reading weights"]
 
 
 @pytest.mark.engine
