@@ -121,7 +121,7 @@ def build(order: Order, cases: Sequence[Case]) -> Built:
         order.output.parent.mkdir(parents=True, exist_ok=True)
         staged = Path(mkdtemp(prefix=f".{order.output.name}-", dir=order.output.parent))
         try:
-            built = _stage(order, cases, staged, system)
+            built = stage(order, cases, staged, system)
             if built.filed:
                 staged.chmod(0o755)
                 staged.rename(order.output)
@@ -130,7 +130,23 @@ def build(order: Order, cases: Sequence[Case]) -> Built:
             shutil.rmtree(staged, ignore_errors=True)
 
 
-def _stage(order: Order, cases: Sequence[Case], staged: Path, system: Mapping[str, str]) -> Built:
+def stage(
+    order: Order,
+    cases: Sequence[Case],
+    staged: Path,
+    system: Mapping[str, str],
+    *,
+    keeps_rejected: bool = False,
+) -> Built:
+    """Write a tree's files into an existing folder.
+
+    Args:
+        order: the description of the tree.
+        cases: the tests.
+        staged: the folder.
+        system: the system description.
+        keeps_rejected: True to leave rejected results in the tree, so that a checker can read them.
+    """
     submitter = Submitter(staged, order.division, order.submitter)
     _write_frame(order, submitter, cases, system)
     filed: list[CheckedResult] = []
@@ -172,7 +188,8 @@ def _stage(order: Order, cases: Sequence[Case], staged: Path, system: Mapping[st
             )
             for finding in checked.errors
         )
-        _remove(place)
+        if not keeps_rejected:
+            _remove(place)
     kept, incomplete = _whole_benchmarks(order, staged, filed, reruns)
     return Built(tuple(kept), (*missing, *incomplete))
 

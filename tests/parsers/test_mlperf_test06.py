@@ -79,6 +79,12 @@ def test_a_log_without_answers_fails(tmp_path: Path) -> None:
     assert not verified(tmp_path).has_passed
 
 
+def test_few_tokens_may_be_unknown(tmp_path: Path) -> None:
+    assert verified(tmp_path, row([7] * 19), row([-1])).has_passed
+    with pytest.raises(ParseError, match="did not send the ids of 3 of 20 tokens"):
+        verified(tmp_path, row([7] * 17), row([-1] * 3))
+
+
 def test_64_bit_tokens(tmp_path: Path) -> None:
     path = tmp_path / "log.json"
     data = array("q", ANSWER).tobytes().hex()

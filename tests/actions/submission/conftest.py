@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from actions.submission.building import Order, build
+from actions.submission.official import CHECKOUT_VARIABLE
 from actions.submission.rounds import find_round
 from actions.submission.runs import cases_of
 from agent.store.journal import Journal
@@ -137,3 +139,12 @@ def build_tree(tmp_path: Path) -> Callable[..., tuple[Path, Built]]:
         return tmp_path / output, build(Order(**{**values, **changes}), cases_of(runs))
 
     return made
+
+
+@pytest.fixture(scope="module")
+def inference() -> Path:
+    """Return a checkout of mlcommons/inference, which the tests do not fetch."""
+    folder = Path(os.environ.get(CHECKOUT_VARIABLE) or "/nowhere")
+    if not (folder / "tools/submission/submission_checker/main.py").is_file():
+        pytest.skip(f"no checkout of mlcommons/inference ({CHECKOUT_VARIABLE})")
+    return folder

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -209,15 +208,6 @@ def test_wrong_options_of_build(make_run: RunMaker, tmp_path: Path, others: list
     ended = CliRunner().invoke(app, build_command(make_run("datacenter"), tmp_path / "tree", *others))
     assert isinstance(ended.exception, UsageError)
     assert message in str(ended.exception)
-
-
-@pytest.fixture(scope="module")
-def inference() -> Path:
-    """Return a checkout of mlcommons/inference, which the tests do not fetch."""
-    folder = Path(os.environ.get(CHECKOUT_VARIABLE) or "/nowhere")
-    if not (folder / "tools/submission/submission_checker/main.py").is_file():
-        pytest.skip(f"no checkout of mlcommons/inference ({CHECKOUT_VARIABLE})")
-    return folder
 
 
 @pytest.mark.parametrize("division", ["closed", "open"])

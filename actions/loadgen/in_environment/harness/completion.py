@@ -15,6 +15,7 @@ from .errors import HarnessError
 
 _SHOWN = 200
 _NUMBERS = (int, float)
+_UNSENT = -1
 _FAILURES = ("abort", "error")
 """Values of finish_reason (of vLLM and SGLang) for an incomplete answer."""
 
@@ -35,7 +36,8 @@ class CompletionReader:
         model: the model named by the reply, or the first different one named by a part; None for none.
         oddities: signs that no honest reply has, by the names of ``reply_log``.
         timings: llama.cpp's own timings of the request.
-        token_ids: the answer's token ids, if they were requested.
+        token_ids: the answer's token ids, if they were requested; -1 for a token within a character, whose id
+            llama.cpp does not stream.
     """
 
     def __init__(self, *, chat: bool = False) -> None:
@@ -98,7 +100,7 @@ class CompletionReader:
             if timings := chunk.get("timings"):
                 self._timings(timings)
             if verbose := chunk.get("__verbose"):
-                self.token_ids += verbose.get("tokens", ())
+                self._verbose(verbose)
         except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
             shown = text[:_SHOWN].decode(errors="replace")
             raise HarnessError(
@@ -142,6 +144,12 @@ class CompletionReader:
         self.timings = {name: value for name, value in timings.items() if value.__class__ in _NUMBERS}
         if (cached := timings.get("cache_n")) is not None:
             self.cached_tokens = max(int(cached), self.cached_tokens or 0)
+
+    def _verbose(self, told: dict[str, Any]) -> None:
+        tokens = told.get("tokens", ())
+        unsent = told.get("tokens_predicted", 0) - len(self.token_ids) - len(tokens)
+        self.token_ids += [_UNSENT] * unsent
+        self.token_ids += tokens
 
     def check_counts(self) -> None:
         """Record contradictions between the counts of the whole reply."""
