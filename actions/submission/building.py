@@ -23,9 +23,9 @@ from parsers.loadgen import DETAIL_NAME, read_detail
 from parsers.loadgen.settings import MILLISECOND_NS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from actions.submission.findings import CheckedResult
+    from actions.submission.findings import CheckedResult, Finding
     from actions.submission.rounds import Round
     from actions.submission.runs import Case
 
@@ -208,23 +208,29 @@ def _whole_benchmarks(
             _remove(result.place)
         else:
             kept.append(result)
-    models = dict.fromkeys(case.model for case in reruns.cases)
     missing = [
         Missing(
             order.mlperf_round.name,
             each.message,
             each.remedy,
-            tuple(
-                rerun
-                for model in models
-                if f"/{_folder_of(order, model)}: " in each.message
-                for mode in ("performance", "accuracy", *RUN_BY_VCAGENT)
-                for rerun in reruns.find(model, each.scenarios, mode)
-            ),
+            tuple(_of_missing_scenario(order, each, reruns)),
         )
         for each in findings
     ]
     return kept, missing
+
+
+def _of_missing_scenario(order: Order, finding: Finding, reruns: Reruns) -> Iterator[Rerun]:
+    """Yield the tests of a scenario that no run has; what a run's own scenario lacks is listed with it."""
+    for model in dict.fromkeys(case.model for case in reruns.cases):
+        folder = _folder_of(order, model)
+        has_run = {case.scenario for case in reruns.cases if case.model == model}
+        if f"/{folder}: " not in finding.message or has_run & set(finding.scenarios):
+            continue
+        asked = order.mlperf_round.benchmarks.get(folder)
+        tests = [test for test in RUN_BY_VCAGENT if asked and test in asked.tests]
+        for mode in ("performance", "accuracy", *tests):
+            yield from reruns.find(model, finding.scenarios, mode)
 
 
 def _folder_of(order: Order, model: str) -> str:

@@ -199,3 +199,13 @@ def test_power_measurements_are_named_as_not_judged(tree: Path, name: str) -> No
     assert [finding.code for finding in offline.findings if not finding.is_error] == ["power"]
     assert offline.is_accepted
     assert server.findings == ()
+
+
+def test_an_accuracy_run_need_not_measure_token_latencies(tree: Path) -> None:
+    path = tree / SERVER / ACCURACY
+    keys = ("requested_use_token_latencies", "requested_server_ttft_latency", "requested_server_tpot_latency")
+    lines = [line for line in path.read_text().splitlines() if not any(f'"{key}"' in line for key in keys)]
+    path.write_text("\n".join(lines) + "\n")
+    (_, server) = check_tree(tree, ROUND).results
+    assert server.is_accepted
+    assert "token latencies are off in the accuracy run" in [finding.message for finding in server.findings]
