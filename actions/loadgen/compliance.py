@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from actions.loadgen.eos_tokens import eos_in, known_eos
 from agent.core.errors import ActionFailedError, ParseError
 from agent.core.records import Reason
 from agent.core.safe_files import replace_text
@@ -31,20 +31,6 @@ AUDIT_SETTINGS = {
 }
 """Settings of each test, which override the run's (mlcommons/inference, compliance/TEST06/audit.config)."""
 COMPLIANCE_TESTS = tuple(AUDIT_SETTINGS)
-_EOS = {
-    "llama3.1-8b": (128001, 128008, 128009),
-    "llama3.1-405b": (128001, 128008, 128009),
-    "llama2-70b": (2,),
-    "mixtral-8x7b": (2,),
-}
-"""End-of-text tokens of MLPerf's models. The official script takes 2 unless it is given another one."""
-_MODEL_FILES = ("generation_config.json", "config.json")
-
-
-def known_eos(model: str) -> tuple[int, ...]:
-    """Return the end-of-text tokens of a benchmark's model; empty if it is unknown."""
-    found = (ids for name, ids in _EOS.items() if model == name or model.startswith(f"{name}-"))
-    return next(found, ())
 
 
 def eos_token_ids(asked: LoadGenParameters) -> Collection[int]:
@@ -54,25 +40,13 @@ def eos_token_ids(asked: LoadGenParameters) -> Collection[int]:
         ActionFailedError: if none is known.
     """
     folder = Path(asked.vllm.model) if asked.vllm else None
-    found = asked.eos_token_ids or (_eos_in(folder) if folder else ()) or known_eos(asked.model)
+    found = asked.eos_token_ids or (eos_in(folder) if folder else ()) or known_eos(asked.model)
     if not found:
         raise ActionFailedError(
             f"{asked.mode} cannot be verified: the end-of-text tokens of {asked.model} are unknown",
             remedy="set eosTokenIds, such as 128009; they are in the model's generation_config.json",
         )
     return found
-
-
-def _eos_in(folder: Path) -> tuple[int, ...]:
-    for name in _MODEL_FILES:
-        try:
-            told = json.loads((folder / name).read_text(encoding="utf-8")).get("eos_token_id")
-        except (OSError, ValueError, AttributeError):
-            continue
-        ids = told if isinstance(told, list) else [told]
-        if found := tuple(each for each in ids if isinstance(each, int)):
-            return found
-    return ()
 
 
 def write_audit_config(test: str, case_dir: Path) -> Path:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from actions.llamacpp.server_parameters import ServerParameters  # noqa: TC001 - likewise
-from actions.loadgen.compliance import known_eos
+from actions.loadgen.eos_tokens import known_eos
 from actions.loadgen.in_environment.harness.backends.vllm_own import refused
 from actions.loadgen.sample_sets import SYNTHETIC
 from agent.component.component import ComponentParameters

@@ -11,8 +11,9 @@ import pytest
 from pydantic import ValidationError
 
 from actions.loadgen import result as loadgen_result
-from actions.loadgen.compliance import Verified, eos_token_ids, known_eos, verify
+from actions.loadgen.compliance import Verified, eos_token_ids, verify
 from actions.loadgen.engine import Engine
+from actions.loadgen.eos_tokens import known_eos
 from actions.loadgen.executor import LoadGenExecutor
 from actions.loadgen.harness_run import harness_config, remove_stale
 from actions.loadgen.parameters import LoadGenParameters
