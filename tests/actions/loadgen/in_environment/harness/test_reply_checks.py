@@ -41,6 +41,28 @@ def test_a_chat_is_read_streamed_and_whole_with_what_is_thought_before_it() -> N
     assert whole.text == streamed.text
 
 
+def test_token_ids_of_vllm_and_llama_cpp() -> None:
+    vllm, llama_cpp = CompletionReader(), CompletionReader()
+    for ids in ([7], [8, 2]):
+        choice = {"text": "x", "token_ids": ids}
+        vllm.feed(b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n")
+        chunk = {"choices": [{"text": "x"}], "__verbose": {"tokens": ids}}
+        llama_cpp.feed(b"data: " + json.dumps(chunk).encode() + b"\n\n")
+    assert vllm.token_ids == llama_cpp.token_ids == [7, 8, 2]
+
+
+def test_tokens_within_a_character_are_counted() -> None:
+    reader = CompletionReader()
+    for verbose in (
+        {"tokens": [7], "tokens_predicted": 1},
+        {"tokens": [9], "tokens_predicted": 4},
+        {"tokens": [], "tokens_predicted": 5, "stop": True},
+    ):
+        chunk = {"choices": [{"text": "x"}], "__verbose": verbose}
+        reader.feed(b"data: " + json.dumps(chunk).encode() + b"\n\n")
+    assert reader.token_ids == [7, -1, -1, 9, -1]
+
+
 def test_each_sample_may_ask_for_a_length_of_its_own() -> None:
     log = ReplyLog([Sample("a", "a", (), 2), Sample("b", "b")], ["m"], 4, distinct=True)
     for index in (0, 1):
