@@ -11,6 +11,7 @@ from agent.cli.options import (
     AllowReboot,
     Arm,
     AsJson,
+    BundleFolder,
     ClientId,
     ExperimentId,
     FailFast,
@@ -54,6 +55,7 @@ def plan(
     keep_serving: KeepServing = False,
     results_dir: ResultsDir = Path("results"),
     package_dir: PackageDir = None,
+    bundle: BundleFolder = None,
     experiment_id: ExperimentId = "",
     client_id: ClientId = "",
     run_id: RunId = "",
@@ -97,6 +99,7 @@ def plan(
         scenarios=scenarios,
         only_dependencies=dependencies,
         package_dir=package_dir,
+        bundle=bundle,
         results_dir=results_dir,
     )
     planned = plan_run(request)

@@ -56,7 +56,14 @@ class Host(Protocol):
 
 
 class LocalHost(Host):
-    """The host that the agent runs on."""
+    """The host that the agent runs on.
+
+    Args:
+        environment: variables that commands get in addition to the agent's own.
+    """
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        self._environment = dict(environment or {})
 
     @override
     def output(
@@ -75,7 +82,7 @@ class LocalHost(Host):
                 stderr=subprocess.DEVNULL,
                 text=True,
                 errors="replace",
-                env={**os.environ, "LC_ALL": "C", **(env or {})},
+                env={**os.environ, "LC_ALL": "C", **self._environment, **(env or {})},
                 start_new_session=True,
             )
         except OSError:
@@ -159,6 +166,10 @@ class Facts:
                     raise KeyError(f"the modelled host does not have the fact {fact.name}")
                 self._read[fact.name] = fact.read(self._host)
             return cast("T", self._read[fact.name])
+
+    def given(self, name: str) -> Any:
+        """Return a value that was given in place of a fact; None if there is none. Nothing is read."""
+        return self._modelled.get(name)
 
     def fresh(self) -> Facts:
         """Return the facts of the same host, with nothing read yet."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, field_validator
 
 from agent.component.component import ComponentParameters, Dependency, Plan, Step
+from agent.component.downloads import Download, not_carried
 from agent.core.errors import HostError, LiftedBy, refusals_lifted_by
 from agent.facts.containers import IN_CONTAINER
 from agent.facts.files import exists
@@ -22,6 +23,7 @@ from agent.facts.packages import INSTALLED_PACKAGES, PACKAGE_MANAGER
 from agent.facts.services import service
 from agent.facts.system_paths import SYSTEM_ROOT
 from agent.facts.users import ROOT
+from dependencies.nvidia.bundled_driver import driver_download
 from dependencies.nvidia.cuda_runfile import ToolkitWish, toolkit_path, toolkit_steps
 from dependencies.nvidia.cuda_versions import driver_key, runfile_versions
 from dependencies.nvidia.distributors import by_hand, other_distributor
@@ -177,6 +179,21 @@ class NvidiaCudaInstallation(Dependency):
                 lifted_by=LiftedBy.NOTHING,
             )
         return Plan(steps)
+
+    def downloads(self, facts: Facts) -> tuple[Download, ...]:
+        """Return the driver's packages; a runfile must be a file of the host."""
+        parameters = self.parameters
+        manager = facts[PACKAGE_MANAGER]
+        if manager != "apt":
+            raise not_carried(f"packages of {manager}")
+        toolkit = parameters.linux_cuda_version or parameters.linux_local_run_file
+        if parameters.cuda_required and toolkit and not parameters.linux_local_run_file.startswith("/"):
+            raise not_carried(
+                "the runfile of the CUDA toolkit",
+                "bring it to the host, and give its path: LinuxLocalRunFile=/path/to/cuda_….run",
+            )
+        origins = _ORIGINS[parameters.driver_repository]
+        return (driver_download(self._wish_parameters(), origins, self._repository()),)
 
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
