@@ -68,9 +68,9 @@ class LmEvalExecutor(Action):
 
     def downloads(self, facts: Facts) -> tuple[Download, ...]:
         """Refuse data sets of the hub; with ``offline`` there are none to fetch."""
-        if not self.parameters.offline:
+        if not self.asked.offline:
             raise not_carried(
-                f"the data sets of {', '.join(self.parameters.tasks)}",
+                f"the data sets of {', '.join(self.asked.tasks)}",
                 "bring the hub's cache there (HF_HOME), and set offline: true",
             )
         return super().downloads(facts)

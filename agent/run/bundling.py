@@ -19,6 +19,7 @@ from agent.facts.boot import REBOOTS
 from agent.facts.linux import ARCHITECTURE, DISTRIBUTION, GLIBC, KERNEL, PLATFORM, Distribution, platform_of
 from agent.facts.packages import PACKAGE_MANAGER
 from agent.facts.python import PYTHON, PythonInterpreter
+from agent.facts.system_paths import SYSTEM_ROOT
 from agent.facts.users import ROOT
 from agent.planning.planner import leaves
 from agent.run.bundle_opening import MANIFEST, Manifest, ManifestContent, ManifestFile
@@ -88,6 +89,7 @@ def platform_facts(platform: str, python: str = "", kernel: str = "") -> dict[st
         ROOT.name: True,
         REBOOTS.name: (),
         PACKAGE_DIR.name: Path("/var/cache/vcagent/packages"),
+        SYSTEM_ROOT.name: Path("/"),
         **({KERNEL.name: kernel} if kernel else {}),
     }
 

@@ -24,7 +24,13 @@ from agent.facts.services import service
 from agent.facts.system_paths import SYSTEM_ROOT
 from agent.facts.users import ROOT
 from dependencies.nvidia.bundled_driver import driver_download
-from dependencies.nvidia.cuda_runfile import ToolkitWish, toolkit_path, toolkit_steps
+from dependencies.nvidia.cuda_runfile import (
+    ToolkitWish,
+    bundled_runfile,
+    runfile_download,
+    toolkit_path,
+    toolkit_steps,
+)
 from dependencies.nvidia.cuda_versions import driver_key, runfile_versions
 from dependencies.nvidia.distributors import by_hand, other_distributor
 from dependencies.nvidia.driver_loading import FABRIC_MANAGER, loading_steps, require_answer, service_steps
@@ -181,19 +187,14 @@ class NvidiaCudaInstallation(Dependency):
         return Plan(steps)
 
     def downloads(self, facts: Facts) -> tuple[Download, ...]:
-        """Return the driver's packages; a runfile must be a file of the host."""
-        parameters = self.parameters
+        """Return the driver's packages, and the toolkit's runfile if it is at an address."""
         manager = facts[PACKAGE_MANAGER]
         if manager != "apt":
             raise not_carried(f"packages of {manager}")
-        toolkit = parameters.linux_cuda_version or parameters.linux_local_run_file
-        if parameters.cuda_required and toolkit and not parameters.linux_local_run_file.startswith("/"):
-            raise not_carried(
-                "the runfile of the CUDA toolkit",
-                "bring it to the host, and give its path: LinuxLocalRunFile=/path/to/cuda_….run",
-            )
-        origins = _ORIGINS[parameters.driver_repository]
-        return (driver_download(self._wish_parameters(), origins, self._repository()),)
+        origins = _ORIGINS[self.parameters.driver_repository]
+        driver = driver_download(self._wish_parameters(), origins, self._repository())
+        wish = self._asked_toolkit(facts)
+        return (driver, runfile_download(wish)) if wish and wish.is_remote else (driver,)
 
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
@@ -253,6 +254,10 @@ class NvidiaCudaInstallation(Dependency):
         return [*steps, *loading, *services], standing
 
     def _toolkit_wish(self, facts: Facts) -> ToolkitWish | None:
+        wish = self._asked_toolkit(facts)
+        return bundled_runfile(wish, facts) if wish else None
+
+    def _asked_toolkit(self, facts: Facts) -> ToolkitWish | None:
         parameters = self.parameters
         told = runfile_versions(parameters.linux_local_run_file)
         version = parameters.linux_cuda_version or (told[0].rpartition(".")[0] if told else "")

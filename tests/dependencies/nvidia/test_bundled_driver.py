@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from agent.component.downloads import Fetching
 from agent.core.errors import HostError
 from agent.facts import Facts
+from agent.facts.bundle import BUNDLE, Bundle
 from agent.facts.package_versions import package_offers
+from agent.run.bundling import platform_facts
 from dependencies.nvidia.bundled_driver import chosen_drivers
 from dependencies.nvidia.cuda_installation import NvidiaCudaInstallation
 from dependencies.nvidia.packages import driver_package_names
 from dependencies.nvidia.wish import Choice, WishParameters
 from tests.dependencies.apt_lab import apt_host
+from tests.dependencies.runfile_server import Site, serve
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,15 +56,34 @@ def test_a_driver_that_nobody_offers(tmp_path: Path) -> None:
         chosen(tmp_path, "nvidia_ubuntu_580", driver="123")
 
 
-@pytest.mark.parametrize(
-    ("runfile", "carried"), [("https://example.com/cuda_12.4.0_550.54.14_linux.run", False), ("/a.run", True)]
-)
-def test_the_runfile_must_be_a_file_of_the_host(runfile: str, *, carried: bool) -> None:
-    values = {"LinuxCudaVersion": "12.4", "LinuxLocalRunFile": runfile}
+def test_a_runfile_through_a_bundle(tmp_path: Path) -> None:
+    name = "cuda_12.4.0_550.54.14_linux.run"
+    with serve(Site({f"/{name}": b"a runfile"})) as site:
+        values = {
+            "LinuxCudaVersion": "12.4",
+            "LinuxLocalRunFile": f"{site.address}/{name}",
+            "Checksum": f"sha256:{hashlib.sha256(b'a runfile').hexdigest()}",
+        }
+        component = NvidiaCudaInstallation(NvidiaCudaInstallation.Parameters.model_validate(values))
+        facts = Facts(None, platform_facts("ubuntu-24.04-x64"))
+        driver, runfile = component.downloads(facts)
+        runfile.fetch(Fetching(tmp_path, tmp_path, facts))
+    assert (driver.kind, driver.names) == ("driver", ("newest",))
+    file = tmp_path / "runfiles" / name
+    assert file.read_bytes() == b"a runfile"
+    assert [path.name for path in file.parent.iterdir()] == [name]
+
+    bundle = Bundle(tmp_path, "test", frozenset({("runfile", runfile.names[0])}))
+    there = Facts(None, {**platform_facts("ubuntu-24.04-x64"), BUNDLE: bundle})
+    wish = component._toolkit_wish(there)
+    assert wish is not None
+    assert wish.local(there) == file
+    assert not wish.is_remote
+
+
+def test_a_runfile_of_the_host_is_not_carried() -> None:
+    values = {"LinuxCudaVersion": "12.4", "LinuxLocalRunFile": "/opt/cuda_12.4.0_550.54.14_linux.run"}
     component = NvidiaCudaInstallation(NvidiaCudaInstallation.Parameters.model_validate(values))
-    facts = Facts(None, {"package_manager": "apt"})
-    if carried:
-        assert [one.kind for one in component.downloads(facts)] == ["driver"]
-    else:
-        with pytest.raises(HostError, match="cannot carry the runfile of the CUDA toolkit yet"):
-            component.downloads(facts)
+    assert [one.kind for one in component.downloads(Facts(None, platform_facts("debian-12-x64")))] == [
+        "driver"
+    ]
