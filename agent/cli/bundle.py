@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -59,7 +60,12 @@ def bundle(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The folder that it is put into.", show_default=False),
+        typer.Option(
+            "--output",
+            "-o",
+            help="The folder that it is put into; of a profile also FILE.tar.",
+            show_default=False,
+        ),
     ] = None,
     wheels: Annotated[
         Path | None,
@@ -76,32 +82,34 @@ def bundle(
         _bundle_agent(platform, output or Path(), wheels, as_json=as_json)
         return
     from agent.core.errors import UsageError
-    from agent.run.bundling import make_bundle
+    from agent.run.bundling import make_archive, make_bundle
 
     if len(platform) > 1:
         raise UsageError(
             "a bundle of a profile is for one platform", remedy="make one bundle for each platform"
         )
     folder = output or Path(f"bundle-{Path(profile[0]).stem}-{platform[0]}")
-    made = make_bundle(
-        request_of(
-            profile, parameters, scenarios=scenarios, only_dependencies=dependencies, settings=settings
-        ),
+    request = request_of(
+        profile, parameters, scenarios=scenarios, only_dependencies=dependencies, settings=settings
+    )
+    make = partial(
+        make_bundle,
+        request,
         platform[0],
-        folder,
         python=python,
         kernel=kernel,
         wheels=wheels,
         apt_sources=apt_sources,
         say=(lambda _text: None) if as_json else say,
     )
+    made = make_archive(folder, make) if folder.suffix == ".tar" else make(folder)
     if as_json:
         from agent.store.command_documents import BundleDocument
 
         print_document(BundleDocument, {"bundles": [str(folder)], **made.model_dump(mode="json")})
         return
     size = sum(one.size_bytes for one in made.files)
-    say(f"{folder}: {len(made.contents)} things in {len(made.files)} files, {size / 2**20:.1f} MiB")
+    say(f"{folder}: {len(made.contents)} downloads in {len(made.files)} files, {size / 2**20:.1f} MiB")
     say(f"There: vcagent --profile {' --profile '.join(profile)} --bundle FOLDER")
 
 

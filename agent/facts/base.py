@@ -9,6 +9,7 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from typing_extensions import override
@@ -62,8 +63,11 @@ class LocalHost(Host):
         environment: variables that commands get in addition to the agent's own.
     """
 
+    _environment: Mapping[str, str] = MappingProxyType({})
+
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        self._environment = dict(environment or {})
+        if environment:
+            self._environment = dict(environment)
 
     @override
     def output(

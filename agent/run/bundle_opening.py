@@ -114,6 +114,10 @@ def open_bundle(folder: Path, facts: Facts) -> Bundle:
         HostError: if it is for other hosts, or incomplete.
     """
     folder = folder.expanduser().absolute()
+    if folder.is_file():
+        raise UsageError(
+            f"{folder} is an archive", remedy=f"unpack it (tar -xf {folder.name}), and give the folder"
+        )
     manifest = Manifest.of(folder)
     if reason := distrust(folder):
         raise HostError(

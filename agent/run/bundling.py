@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,7 +14,7 @@ from agent.component.downloads import Fetching, not_carried
 from agent.core.errors import HostError, UsageError, VcagentError, masking
 from agent.core.file_hash import sha256_of
 from agent.core.names import did_you_mean
-from agent.core.safe_files import make_folder
+from agent.core.safe_files import make_folder, replacing
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.boot import REBOOTS
 from agent.facts.linux import ARCHITECTURE, DISTRIBUTION, GLIBC, KERNEL, PLATFORM, Distribution, platform_of
@@ -154,6 +155,30 @@ def make_bundle(
             files=_files(folder),
         )
         write_json(folder / MANIFEST, manifest.model_dump(mode="json"))
+    return manifest
+
+
+def make_archive(archive: Path, make: Callable[[Path], Manifest]) -> Manifest:
+    """Pack a bundle into a tar archive, in which its folder has the archive's name.
+
+    Args:
+        archive: the file, which must be new.
+        make: makes the bundle in a folder.
+
+    Raises:
+        UsageError: if the file exists.
+    """
+    archive = archive.expanduser().absolute()
+    if archive.exists():
+        raise UsageError(
+            f"{archive} is there already", remedy="remove it, or name another: --output FILE.tar"
+        )
+    make_folder(archive.parent)
+    with TemporaryDirectory(prefix=".vcagent-archive-", dir=archive.parent) as work:
+        folder = Path(work) / archive.stem
+        manifest = make(folder)
+        with replacing(archive) as file, tarfile.open(fileobj=file, mode="w") as packed:
+            packed.add(folder, arcname=folder.name)
     return manifest
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import tarfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,10 +19,14 @@ from agent.run.bundle_opening import host_platform
 from agent.run.request import RunRequest
 from agent.run.session import plan, start
 from dependencies.python.bundled_wheels import platform_tags
+from tests.agent.conftest import vcagent
 from tests.dependencies.python.test_python_environment_installation import make_wheel
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+__all__ = ["vcagent"]
 
 
 @pytest.fixture
@@ -86,6 +91,30 @@ def test_markers_are_those_of_the_other_python(tmp_path: Path, wheels: Path) -> 
     )
     assert [one.path.split("-")[0] for one in made.files] == ["wheels/tiny_four", "wheels/tiny_three"]
     assert (made.platform, made.python) == ("debian-13-arm64", "3.13")
+
+
+def test_a_bundle_in_an_archive(
+    tmp_path: Path, wheels: Path, vcagent: Callable[..., tuple[int, str, str]]
+) -> None:
+    (profile,) = request(tmp_path, "tiny_two").profiles
+    command = ("bundle", "--profile", profile, "--platform", "ubuntu-24.04-x64", "--wheels", str(wheels))
+    archive = tmp_path / "stick.tar"
+    code, out, error = vcagent(*command, "--output", str(archive), "--json")
+    assert code == 0, error
+    told = json.loads(out)
+    assert told["bundles"] == [str(archive)]
+    assert told["contents"] == [{"kind": "wheel", "name": "tiny_two"}]
+    with tarfile.open(archive) as packed:
+        names = [member.name for member in packed if member.isfile()]
+    assert names == ["stick/vcagent-bundle.json", "stick/wheels/tiny_two-1.0-py3-none-any.whl"]
+    assert not list(tmp_path.glob(".vcagent-*"))
+
+    code, _, error = vcagent(*command, "--output", str(archive))
+    assert code == 2
+    assert "is there already" in error
+    code, _, error = vcagent("plan", profile, "--bundle", str(archive))
+    assert code == 2
+    assert "unpack it (tar -xf stick.tar), and give the folder" in error
 
 
 def test_a_requirement_without_a_wheel_is_refused_by_name(tmp_path: Path, wheels: Path) -> None:
