@@ -1,4 +1,4 @@
-"""The embedded profile from its bundle, in a network namespace that has no route."""
+"""The embedded profile runs from its bundle, in a network namespace that has no route."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from agent.run.bundling import platform_facts
 
 _ROOT = Path(__file__).parents[3]
 _PARAMETERS = (
-    "OfflineMinDuration=1,,,OfflineMinQueryCount=60,,,AccuracySamples=16,,,MaxOutputTokens=4,,,"
-    "ServerMinDuration=1,,,ServerMinQueryCount=470,,,SingleStreamMinDuration=1,,,SingleStreamMinQueryCount=64"
+    "OfflineMinDuration=1,,,OfflineMinQueryCount=24,,,AccuracySamples=8,,,MaxOutputTokens=2,,,Threads=1"
 )
-"""Every case of the profile, each as short as it can be."""
+_SCENARIOS = "--scenarios=-server-performance,-singlestream-performance"
+"""All dependencies, and as few and short cases as show that everything is there."""
 
 _ALONE = 'ip link set lo up && exec "$@"'
 """The shell's line in a new network namespace: there is only the loopback device, and no route."""
@@ -58,7 +58,7 @@ def vcagent(folder: Path, *arguments: str, alone: bool = False) -> subprocess.Co
 
 @pytest.mark.engine
 @pytest.mark.root
-def test_the_whole_profile_runs_from_its_bundle(tmp_path: Path) -> None:
+def test_the_profile_runs_from_its_bundle(tmp_path: Path) -> None:
     platform = platform_here()
     python = Facts(LocalHost())[PYTHON]
     assert python is not None
@@ -74,7 +74,15 @@ def test_the_whole_profile_runs_from_its_bundle(tmp_path: Path) -> None:
     assert ("wheel", "mlcommons-loadgen==6.0.17") in contents
 
     # There is no network in the namespace: an index cannot be reached.
-    options = ("--profile", "PERF-CPU-MLPERF", "--package-dir", "packages", "--parameters", _PARAMETERS)
+    options = (
+        "--profile",
+        "PERF-CPU-MLPERF",
+        "--package-dir",
+        "packages",
+        "--parameters",
+        _PARAMETERS,
+        _SCENARIOS,
+    )
     unreached = subprocess.run(
         ["unshare", "--net", "sh", "-c", _ALONE, "sh", "ip", "route"], check=True, capture_output=True
     )
@@ -95,5 +103,5 @@ def test_the_whole_profile_runs_from_its_bundle(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
     run = json.loads((tmp_path / "results" / "latest" / "run.json").read_text())
     cases = {one["scenario"]: one["validity"] for one in run["cases"]}
-    assert len(cases) == 4, cases
-    assert set(cases.values()) == {"VALID"}
+    assert len(cases) == 2, cases
+    assert cases["smollm2-135m/Offline/performance"] == "VALID"

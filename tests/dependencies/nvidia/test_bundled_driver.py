@@ -10,15 +10,19 @@ import pytest
 
 from agent.component.downloads import Fetching
 from agent.core.errors import HostError
-from agent.facts import Facts
+from agent.facts import Facts, LocalHost
 from agent.facts.bundle import BUNDLE, Bundle
+from agent.facts.gpus import Gpu
 from agent.facts.package_versions import package_offers
+from agent.run.bundle_opening import _apt_environment
 from agent.run.bundling import platform_facts
 from dependencies.nvidia.bundled_driver import chosen_drivers
 from dependencies.nvidia.cuda_installation import NvidiaCudaInstallation
-from dependencies.nvidia.packages import driver_package_names
-from dependencies.nvidia.wish import Choice, WishParameters
+from dependencies.nvidia.driver_packages import DriverPackages
+from dependencies.nvidia.packages import driver_package_names, upstream
+from dependencies.nvidia.wish import Choice, WishParameters, wish_of
 from tests.dependencies.apt_lab import apt_host
+from tests.dependencies.packages.test_bundled_debs import needs_apt, publish
 from tests.dependencies.runfile_server import Site, serve
 
 if TYPE_CHECKING:
@@ -87,3 +91,65 @@ def test_a_runfile_of_the_host_is_not_carried() -> None:
     assert [one.kind for one in component.downloads(Facts(None, platform_facts("debian-12-x64")))] == [
         "driver"
     ]
+
+
+def driver_repository(folder: Path) -> Path:
+    """Write a repository with one driver in NVIDIA's layout for Ubuntu; return the file that names it."""
+    folder.mkdir()
+    full, depends = "570.124.06-0ubuntu1", "Depends: {}"
+    common = ("nvidia-kernel-common-570", "nvidia-utils-570", "libnvidia-compute-570")
+    for name in (*common, "nvidia-fabricmanager-570"):
+        publish(folder, name, full)
+    for opening in ("", "-open"):
+        publish(folder, f"nvidia-dkms-570{opening}", full, depends.format(f"{common[0]} (= {full}), dkms"))
+        exact = ", ".join(f"{name} (= {full})" for name in (f"nvidia-dkms-570{opening}", *common))
+        publish(folder, f"nvidia-driver-570{opening}", full, depends.format(exact))
+    publish(folder, "dkms", "1:99")
+    publish(folder, f"linux-headers-{KERNEL}", "1")
+    (folder / "Release").write_text("Origin: NVIDIA\nLabel: NVIDIA CUDA\n")
+    sources = folder.with_suffix(".list")
+    sources.write_text(f"deb [trusted=yes] file:{folder} ./\n")
+    return sources
+
+
+@needs_apt
+@pytest.mark.parametrize(("gpu", "opening"), [("0x1db6", ""), ("0x2901", "-open")], ids=["V100", "B200"])
+def test_hosts_with_different_gpus_plan_their_driver_from_one_bundle(
+    tmp_path: Path, gpu: str, opening: str
+) -> None:
+    values = {"LinuxDriverVersion": "570", "CudaRequired": False, "AddRepository": False, "Hold": False}
+    component = NvidiaCudaInstallation(NvidiaCudaInstallation.Parameters.model_validate(values))
+    modelled = platform_facts("ubuntu-24.04-x64", kernel=KERNEL)
+    folder, scratch = tmp_path / "bundle", tmp_path / "scratch"
+    scratch.mkdir()
+    sources = driver_repository(tmp_path / "web")
+    fetching = Fetching(folder, scratch, Facts(None, modelled), apt_sources=sources)
+    (download,) = component.downloads(fetching.facts)
+    download.fetch(fetching)
+    assert len(list((folder / "debs" / "nvidia-cuda").glob("*.deb"))) == 8
+
+    environment = _apt_environment(folder)
+    there = {
+        **modelled,
+        "installed_packages": {},
+        "kernel_headers": False,
+        "gpus": (Gpu("0000:3b:00.0", gpu),),
+        "gpu_count": 1,
+        "gpu_processes": (),
+        "nvswitch_count": 4,
+        "nvswitch_bridges": 0,
+        "secure_boot": False,
+        "module_key_enrolled": None,
+        "nvidia_module": None,
+        "in_container": False,
+        "apt_lists_age_s": 10,
+        BUNDLE: Bundle(folder, "ubuntu-24.04-x64", frozenset({("driver", "570")}), environment),
+    }
+    facts = Facts(LocalHost(environment), there)
+    wish, _ = wish_of(component._wish_parameters(), facts)
+    chosen = DriverPackages(wish).chosen(facts)
+    assert chosen is not None, DriverPackages(wish).refusal(facts).details
+    assert {upstream(version) for version in chosen.packages.values()} == {"570.124.06"}
+    assert f"nvidia-dkms-570{opening}" in chosen.packages
+    assert "nvidia-fabricmanager-570" in chosen.packages
+    assert chosen.changes[f"linux-headers-{KERNEL}"] == "1"
