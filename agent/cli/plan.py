@@ -12,6 +12,7 @@ from agent.cli.options import (
     Arm,
     AsJson,
     BundleFolder,
+    Clean,
     ClientId,
     ExperimentId,
     FailFast,
@@ -30,6 +31,7 @@ from agent.cli.options import (
     Samples,
     Scenarios,
     Settings,
+    Sinks,
     System,
     Timeout,
     Verbose,
@@ -62,8 +64,10 @@ def plan(
     system: System = "",
     log_level: LogLevel = "debug",
     metadata: Metadata = None,
+    sink: Sinks = None,
     yes: AllowReboot = False,
     arm: Arm = False,
+    clean: Clean = "",
     verbose: Verbose = False,
     quiet: Quiet = False,
     commands: Annotated[
@@ -77,8 +81,10 @@ def plan(
     """
     del quiet
     from agent.core.errors import ExitCode
+    from agent.run.cleaning import check_targets
     from agent.run.session import plan as plan_run
 
+    check_targets(clean)
     request = request_of(
         named_profiles(profiles, profile),
         parameters,
@@ -101,6 +107,7 @@ def plan(
         package_dir=package_dir,
         bundle=bundle,
         results_dir=results_dir,
+        sinks=tuple(sink or ()),
     )
     planned = plan_run(request)
     is_refused = any(component.error for component in planned.components)

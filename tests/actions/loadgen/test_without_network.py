@@ -21,7 +21,7 @@ from agent.run.bundling import platform_facts
 
 _ROOT = Path(__file__).parents[3]
 _PARAMETERS = (
-    "OfflineMinDuration=1,,,OfflineMinQueryCount=24,,,AccuracySamples=8,,,MaxOutputTokens=2,,,Threads=1"
+    "OfflineMinDuration=1,,,OfflineMinQueryCount=24,,,AccuracySamples=16,,,MaxOutputTokens=4,,,Threads=1"
 )
 _SCENARIOS = "--scenarios=-server-performance,-singlestream-performance"
 """All dependencies, and as few and short cases as show that everything is there."""
@@ -74,15 +74,8 @@ def test_the_profile_runs_from_its_bundle(tmp_path: Path) -> None:
     assert ("wheel", "mlcommons-loadgen==6.0.17") in contents
 
     # There is no network in the namespace: an index cannot be reached.
-    options = (
-        "--profile",
-        "PERF-CPU-MLPERF",
-        "--package-dir",
-        "packages",
-        "--parameters",
-        _PARAMETERS,
-        _SCENARIOS,
-    )
+    options = ("--profile", "PERF-CPU-MLPERF", "--package-dir", "packages", _SCENARIOS)
+    options += ("--parameters", _PARAMETERS)
     unreached = subprocess.run(
         ["unshare", "--net", "sh", "-c", _ALONE, "sh", "ip", "route"], check=True, capture_output=True
     )
