@@ -138,13 +138,11 @@ class LimitedTest(ModelledTest):
             }
         else:
             assert changes == {}
-        return LimitedTest(
-            output_dir, server_target_qps, self.min_duration_ms, self.by_token, self.limit_ns
-        )
+        return LimitedTest(output_dir, server_target_qps, self.min_duration_ms, self.by_token, self.limit_ns)
 
 
 def searched(test: LimitedTest, growth: float) -> tuple[LoadSearch, list[str]]:
-    """Search on a system that is valid up to 50 queries/s and falls behind above 20; return it and its notes."""
+    """Search on a system that is valid up to 50 queries/s and falls behind above 20; return the notes too."""
     notes = []
 
     async def run(of: Any, note: str) -> Any:
@@ -166,7 +164,7 @@ def searched(test: LimitedTest, growth: float) -> tuple[LoadSearch, list[str]]:
 
 @pytest.mark.parametrize("by_token", [True, False])
 def test_a_trial_that_falls_behind_does_not_hold(tmp_path: Path, *, by_token: bool) -> None:
-    """Trials at 18, 20.7 and 19.3 queries/s; in 600 s a wait that grows by 0.0625 s each second misses 2 s."""
+    """Try 18, 20.7 and 19.3 queries/s; a wait that grows by 0.0625 s per second misses 2 s within 600 s."""
     search, notes = searched(LimitedTest(tmp_path, by_token=by_token), 0.0625)
     found = search.as_json()
     assert [(trial["target_qps"], trial["is_valid"], trial["holds"]) for trial in found["trials"]] == [

@@ -74,8 +74,11 @@ def test_a_warm_up_without_samples_sends_none(monkeypatch: pytest.MonkeyPatch) -
     assert engine.batches == []
 
 
-def test_a_clock_that_stands_still_tells_no_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Engine(monkeypatch, [0.0]).run(lambda warm_up: warm_up.run(4)).samples_per_second is None
+@pytest.mark.parametrize(("seconds", "rate"), [(0.5, 8.0), (0.0, None)])
+def test_a_clock_that_stands_still_tells_no_rate(
+    seconds: float, rate: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Engine(monkeypatch, [seconds]).run(lambda warm_up: warm_up.run(4)).samples_per_second == rate
 
 
 @pytest.mark.parametrize(
@@ -132,9 +135,7 @@ class Slow(Engine):
         steps: called one after the other for each batch, with the engine, the batch and the sink.
     """
 
-    def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, *steps: Callable[[Slow, Batch, Any], None]
-    ) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *steps: Callable[[Slow, Batch, Any], None]) -> None:
         super().__init__(monkeypatch, [])
         self._steps = steps
         self._left: list[Callable[[], None]] = []
