@@ -203,7 +203,9 @@ def test_growth_matters_where_it_misses_the_limit(
 
 def test_no_rate_that_holds_is_an_error(tmp_path: Path) -> None:
     async def run(of: Any, _note: str) -> Any:
-        (of.output_dir / "mlperf_log_summary.txt").write_text("Result is : INVALID\n")
+        unmet = "Min queries" if of.server_target_qps > 45 else "Performance constraints"
+        summary = f"Result is : INVALID\n{unmet} satisfied : NO\n"
+        (of.output_dir / "mlperf_log_summary.txt").write_text(summary)
         return cast("SampleRecorder", ModelledRecorder())
 
     search = LoadSearch(
@@ -213,13 +215,17 @@ def test_no_rate_that_holds_is_an_error(tmp_path: Path) -> None:
         run=run,
         ask=lambda _: pytest.fail("no full-length test is made"),
     )
+    assert search.as_json() == {
+        "target_qps": None,
+        "lowest_invalid_qps": None,
+        "precision": 0.02,
+        "trials": [],
+    }
     with pytest.raises(HarnessError) as caught:
         asyncio.run(search.execute(46.0))
-    why = search.as_json()["trials"][-1]["why"]
-    assert why
     assert caught.value.as_json() == {
         "kind": "load",
-        "message": f"no rate down to 40 queries/s is valid: {why}",
+        "message": "no rate down to 40 queries/s is valid: not met: Performance constraints",
         "remedy": "see the trials' logs; give target_qps, or limits that the engine can keep",
     }
     assert search.as_json()["lowest_invalid_qps"] == 40.0
