@@ -22,7 +22,7 @@ check: $(VENV)/installed-dev
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
-	$(VENV)/bin/python -m tests.plain_words parsers gpu_configs profiles agent/core agent/store agent/profile agent/facts agent/host agent/diagnosis agent/component agent/planning agent/query agent/doctor agent/cli agent/run agent/report agent/comparison agent/sinks agent/fleet actions benchmarks docs README.md CHANGELOG.md
+	$(VENV)/bin/python -m tests.plain_words parsers gpu_configs profiles agent/core agent/store agent/profile agent/facts agent/host agent/diagnosis agent/component agent/planning agent/query agent/doctor agent/cli agent/run agent/report agent/comparison agent/sinks agent/fleet actions benchmarks dependencies tests docs README.md CHANGELOG.md
 
 # Changes lines one by one and checks that a test fails; takes hours, and is not part of CI.
 mutants: $(VENV)/installed-dev

@@ -18,7 +18,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from agent.cli.main import app
+from agent.cli.man_page import EXIT_CODES, whole_program
 from agent.component.component import Action, ComponentParameters, Dependency
 from agent.component.registry import component_class, known_types
 from agent.core.errors import ExitCode
@@ -33,19 +33,6 @@ if TYPE_CHECKING:
     from agent.component.component import Component
 
 FOLDER = Path(__file__).with_name("reference")
-_EXIT_CODES = {
-    ExitCode.OK: "The run ended well and every result is valid.",
-    ExitCode.UNEXPECTED: "A defect of vcagent; the message says how to report it.",
-    ExitCode.USAGE: "The command line is wrong.",
-    ExitCode.PROFILE_INVALID: "The profile is wrong.",
-    ExitCode.HOST_CANNOT_RUN: "This host cannot run the profile. Nothing was changed.",
-    ExitCode.DEPENDENCY_FAILED: "A dependency could not be installed.",
-    ExitCode.ACTION_FAILED: "A workload failed.",
-    ExitCode.RESULT_INVALID: "A result is INVALID, or `vcagent compare` found a regression.",
-    ExitCode.REBOOT_PENDING: "The host must be restarted; the run continues by itself afterwards.",
-    ExitCode.INTERRUPTED: "The run was interrupted; `vcagent resume` continues it.",
-    ExitCode.FLEET_PARTIAL: "Some hosts of a fleet ended well, others did not.",
-}
 
 
 def pages() -> dict[str, str]:
@@ -66,10 +53,7 @@ def _joined(parts: Iterator[str]) -> str:
 
 
 def _commands() -> Iterator[str]:
-    # The groups of commands that an entry point adds.
-    for point in entry_points(group="vcagent.commands"):
-        app.add_typer(point.load(), name=point.name)
-    yield from _command(typer.main.get_command(app), "vcagent")
+    yield from _command(whole_program(), "vcagent")
 
 
 def _command(command: Any, name: str) -> Iterator[str]:
@@ -218,7 +202,7 @@ def _parsers() -> Iterator[str]:
 
 
 def _exit_codes() -> Iterator[str]:
-    yield from (f"- **{code.value}**: {_EXIT_CODES[code]}" for code in ExitCode)
+    yield from (f"- **{code.value}**: {EXIT_CODES[code]}" for code in ExitCode)
 
 
 def _paragraphs(text: str) -> str:

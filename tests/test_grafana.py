@@ -46,7 +46,7 @@ def panels() -> list[dict[str, Any]]:
 
 
 def expressions() -> dict[str, str]:
-    """The unit of each expression's panel."""
+    """Return the unit of each expression's panel."""
     return {
         target["expr"]: panel["fieldConfig"]["defaults"]["unit"]
         for panel in panels() for target in panel["targets"]
@@ -54,7 +54,7 @@ def expressions() -> dict[str, str]:
 
 
 def written() -> Iterator[tuple[str, Metric]]:
-    """What LoadGen's logs and the monitors give, with the tool."""
+    """Return the metrics of LoadGen's logs and the monitors, with the tool."""
     for log in sorted(LOGS.iterdir()):
         for output in PARSER.parse(log):
             yield from (("loadgen", metric) for metric in output.metrics)
@@ -93,7 +93,7 @@ def families(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
 
 
 def asked(expression: str, families: dict[str, set[str]]) -> list[list[str]]:
-    """The metrics that each selector of an expression finds."""
+    """Return the metrics that each selector of an expression finds."""
     patterns = re.findall(r'__name__=~"([^"]+)"', expression)
     names = re.findall(r"\bvcagent_\w+", re.sub(r'"[^"]*"', "", expression))
     assert patterns or names, expression

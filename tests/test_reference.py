@@ -11,7 +11,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 
 def test_the_reference_is_current() -> None:
-    """If it fails: make reference."""
+    """Compare with the generated pages; if it fails: make reference."""
     made = subprocess.run(
         [sys.executable, "-c", "import generate, json; print(json.dumps(generate.pages()))"],
         cwd=DOCS, capture_output=True, text=True, check=True,

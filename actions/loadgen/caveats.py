@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from agent.core.mlperf import NO_RESULT, NOT_VERIFIED
 from agent.core.records import Metric, Relativity
 
 if TYPE_CHECKING:
@@ -53,14 +54,8 @@ def caveats(result: Mapping[str, Any]) -> Iterator[str]:
             f"the tokens of {count} answers were counted by the parts of the stream, because the server "
             "reports no usage: a part may hold several tokens, or half of one"
         )
-    compared: Mapping[str, Mapping[str, Any]] = result.get("benchmark_limits") or {}
-    missed = [
-        f"{_shown(name, values['in_effect'])} instead of {_shown(name, values['benchmark']).split(' ', 1)[1]}"
-        for name, values in compared.items()
-        if not values["is_met"]
-    ]
-    if missed:
-        yield f"not the benchmark's limits, so no MLPerf result: {', '.join(missed)}"
+    if missed := _missed_limits(result):
+        yield f"not the benchmark's limits, so no MLPerf result: {missed}"
     if retries := result.get("retries"):
         yield (
             f"the server closed the connection of {retries} of {result.get('issued')} requests before any "
@@ -68,6 +63,28 @@ def caveats(result: Mapping[str, Any]) -> Iterator[str]:
         )
     if found := result.get("tuning"):
         yield from _wide(found)
+
+
+def mlperf_standing(result: Mapping[str, Any]) -> str:
+    """Return in words whether a test has the settings of MLPerf's benchmark."""
+    if not result.get("benchmark_limits"):
+        return f"{NO_RESULT}: LoadGen has no benchmark for this model, and the limits are the profile's own"
+    if missed := _missed_limits(result):
+        return f"{NO_RESULT}: {missed}"
+    engine = result.get("engine") or {}
+    if engine.get("load_format") == "dummy":
+        return f"{NO_RESULT}: the weights are random"
+    return f"Measured with the settings of MLPerf's benchmark; {NOT_VERIFIED}"
+
+
+def _missed_limits(result: Mapping[str, Any]) -> str:
+    """Return the settings that are easier than the benchmark's, in words; empty if all are met."""
+    compared: Mapping[str, Mapping[str, Any]] = result.get("benchmark_limits") or {}
+    return ", ".join(
+        f"{_shown(name, values['in_effect'])} instead of {_shown(name, values['benchmark']).split(' ', 1)[1]}"
+        for name, values in compared.items()
+        if not values["is_met"]
+    )
 
 
 def _wide(found: Mapping[str, Any]) -> Iterator[str]:

@@ -26,6 +26,7 @@ from actions.nvidia_harness.systems import SystemSections, own_system
 from actions.nvidia_harness.workspace import BUILT, CONTAINER_FOLDER, SYSTEM, Test, Workspace, find_workspace
 from agent.component.component import Action, ComponentParameters, Plan, Step, StepOutcome
 from agent.core.errors import ActionFailedError
+from agent.core.mlperf import NO_RESULT, NOT_VERIFIED, STANDING
 from agent.core.records import Validity
 from agent.store.exhibits import Exhibits, write_exhibits
 from gpu_configs.published import standing
@@ -311,6 +312,9 @@ class MLPerfExecutor(Action):
             "gpus": str(workspace.gpus or ""),
             "left_in_place": ", ".join(large),
             "system": workspace.noted(SYSTEM).get("name"),
+            STANDING: f"{NO_RESULT}: --test_run makes a run too short"
+            if asked.test_run
+            else f"Measured by NVIDIA's closed-division code; {NOT_VERIFIED}",
             "system_notes": "; ".join(workspace.noted(SYSTEM).get("notes", ())),
         }
         details = {key: value for key, value in about.items() if value}

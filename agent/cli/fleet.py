@@ -9,6 +9,7 @@ import typer
 
 from agent.cli.completion import complete_fleet_runs
 from agent.cli.options import (
+    Arm,
     AsJson,
     ExperimentId,
     FailFast,
@@ -92,6 +93,14 @@ def run(
     system: System = "",
     log_level: LogLevel = "debug",
     sink: Sinks = None,
+    package_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--package-dir",
+            help="Where the hosts keep environments and downloads.",
+            show_default="each host's default",
+        ),
+    ] = None,
     env: Annotated[
         list[str] | None,
         typer.Option("--env", help="Give the agents this variable, such as HF_TOKEN.", show_default=False),
@@ -101,6 +110,7 @@ def run(
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Reboot hosts where a dependency needs it.")
     ] = False,
+    arm: Arm = False,
     sudo: Annotated[bool, typer.Option("--sudo", help="Be root there, through sudo.")] = False,
     pool: Annotated[int, typer.Option("--pool", min=1, help="Hosts worked on at the same time.")] = 32,
     canary: Annotated[int, typer.Option("--canary", min=0, help="So many go first; a failure stops.")] = 0,
@@ -157,18 +167,30 @@ def run(
         list[str] | None,
         typer.Option("--sbatch", help='More for sbatch: "--account=a --gres=gpu:8".', show_default=False),
     ] = None,
+    client_id: Annotated[str, typer.Option("--client-id", "--agent-id", hidden=True)] = "",
+    clean_first: Annotated[str, typer.Option("--clean", hidden=True)] = "",
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", "-v", help="A line for each step of each host, in place of the table."),
+    ] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Bring the agent to every host, run the profile there, bring the results home."""
     import shlex
 
+    from agent.core.errors import UsageError
     from agent.fleet.assignment import FleetRequest
     from agent.fleet.inventory import limited
     from agent.fleet.options import FleetOptions
     from agent.fleet.run import start_fleet
     from agent.profile import parse_timeout
 
+    _refuse_own_options(client_id, clean_first)
+    if package_dir and not package_dir.is_absolute():
+        raise UsageError(
+            f"--package-dir {package_dir} is relative", remedy="write it with / at its beginning"
+        )
     options = FleetOptions(
         pool=pool,
         canary=canary,
@@ -201,7 +223,9 @@ def run(
         keep_serving=keep_serving,
         results_dir=results_dir,
         experiment_id=experiment_id,
+        package_dir=package_dir,
         allow_reboot=yes,
+        arm=arm,
         samples=samples,
         settings=settings,
         run_id=run_id,
@@ -210,7 +234,7 @@ def run(
         sinks=tuple(sink or ()),
     )
     hosts = limited(_hosts(inventory or [], via, partition, nodelist), limit, _warn)
-    wishes = _wishes(ask_password, ask_passphrase, ask_sudo_password, quiet=quiet or as_json)
+    wishes = _wishes(ask_password, ask_passphrase, ask_sudo_password, quiet=quiet or as_json, verbose=verbose)
     _finish(start_fleet(FleetRequest(hosts, request, options, env or ()), wishes), as_json=as_json)
 
 
@@ -434,6 +458,26 @@ def hosts(inventory: Annotated[list[str], INVENTORY], limit: Limit = "", as_json
     safe_console().print(table)
 
 
+def _refuse_own_options(client_id: str, clean_first: str) -> None:
+    """Refuse options of ``vcagent run`` that make no sense for many hosts.
+
+    Raises:
+        UsageError: if one is given.
+    """
+    from agent.core.errors import UsageError
+
+    if client_id:
+        raise UsageError(
+            "--client-id is one host's name",
+            remedy="leave it out: records have each host's name of the inventory",
+        )
+    if clean_first:
+        raise UsageError(
+            "fleet run cleans no host",
+            remedy="vcagent fleet clean removes what fleet runs left on their hosts",
+        )
+
+
 def _absolute(host_dir: str) -> str:
     """Return a folder on the hosts, as it is given.
 
@@ -477,7 +521,14 @@ def _hosts(inventory: list[str], via: str, partition: str, nodelist: str) -> Inv
     return Inventory({host.name: host for host in hosts_of(partition, nodelist)})
 
 
-def _wishes(ask_password: bool, ask_passphrase: bool, ask_sudo_password: bool, *, quiet: bool) -> Wishes:  # noqa: FBT001
+def _wishes(
+    ask_password: bool,  # noqa: FBT001
+    ask_passphrase: bool,  # noqa: FBT001
+    ask_sudo_password: bool,  # noqa: FBT001
+    *,
+    quiet: bool,
+    verbose: bool = False,
+) -> Wishes:
     import getpass
     import sys
 
@@ -488,7 +539,7 @@ def _wishes(ask_password: bool, ask_passphrase: bool, ask_sudo_password: bool, *
     wanted = {"password": ask_password, "passphrase": ask_passphrase, "sudo_password": ask_sudo_password}
     credentials = asked([name for name, is_wanted in wanted.items() if is_wanted])
     ask = (lambda: getpass.getpass("sudo password: ")) if sys.stdin.isatty() else None
-    return Wishes(credentials, fleet_display(quiet=quiet), ask)
+    return Wishes(credentials, fleet_display(quiet=quiet, verbose=verbose), ask)
 
 
 def _finish(finished: FinishedFleet, *, as_json: bool) -> None:

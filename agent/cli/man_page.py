@@ -11,18 +11,18 @@ from agent.core.errors import ExitCode
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_EXIT_CODES = {
-    ExitCode.OK: "Everything was done, and the result is valid.",
-    ExitCode.UNEXPECTED: "A defect of vcagent.",
+EXIT_CODES = {
+    ExitCode.OK: "The run ended well, and every result is valid.",
+    ExitCode.UNEXPECTED: "A defect of vcagent; the message says how to report it.",
     ExitCode.USAGE: "The command line is wrong.",
     ExitCode.PROFILE_INVALID: "The profile cannot be used.",
-    ExitCode.HOST_CANNOT_RUN: "This host cannot run the profile.",
+    ExitCode.HOST_CANNOT_RUN: "This host cannot run the profile. Nothing was changed.",
     ExitCode.DEPENDENCY_FAILED: "A step that prepares the host failed.",
     ExitCode.ACTION_FAILED: "A workload failed.",
-    ExitCode.RESULT_INVALID: "A result is INVALID, or became worse.",
-    ExitCode.REBOOT_PENDING: "The host must be rebooted.",
+    ExitCode.RESULT_INVALID: "A result is INVALID, or vcagent compare found a regression.",
+    ExitCode.REBOOT_PENDING: "The host must be rebooted; the run continues afterwards.",
     ExitCode.INTERRUPTED: "The run was interrupted; vcagent resume continues it.",
-    ExitCode.FLEET_PARTIAL: "Some hosts failed.",
+    ExitCode.FLEET_PARTIAL: "Some hosts of a fleet failed.",
 }
 _ENVIRONMENT = {
     "VCAGENT_PACKAGE_DIR": "The package folder; --package-dir takes precedence.",
@@ -63,7 +63,7 @@ def man_page(program: Any) -> str:
         ]
     lines.append(".SH EXIT STATUS")
     for code in ExitCode:
-        lines += [".TP", f".B {code.value}", *_text(_EXIT_CODES[code])]
+        lines += [".TP", f".B {code.value}", *_text(EXIT_CODES[code])]
     lines.append(".SH ENVIRONMENT")
     for name, meaning in _ENVIRONMENT.items():
         lines += [".TP", f".B {_escaped(name)}", *_text(meaning)]
@@ -80,6 +80,8 @@ def _commands(group: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ..
 
 def _parameters(command: Any) -> Iterator[str]:
     for parameter in command.params:
+        if getattr(parameter, "hidden", False):
+            continue
         if parameter.param_type_name == "argument":
             metavar = (parameter.metavar or parameter.name.upper()).strip("[]").replace("]...", "...")
             yield from (".TP", f".I {_escaped(metavar)}")
@@ -111,19 +113,25 @@ def _escaped(text: str) -> str:
     return text.replace("\\", r"\e").replace("-", r"\-")
 
 
-def main() -> None:
-    """Print the manual page."""
+def whole_program() -> Any:
+    """Return the click command of the program with all groups of commands of this distribution."""
     from importlib.metadata import entry_points
 
     import typer.main
 
     from agent.cli.main import COMMANDS, app
-    from agent.cli.output import say
 
     for point in sorted(entry_points(group=COMMANDS), key=lambda point: point.name):
         if point.dist and point.dist.name == "vcagent":
             app.add_typer(point.load(), name=point.name)
-    say(man_page(typer.main.get_command(app)), end="")
+    return typer.main.get_command(app)
+
+
+def main() -> None:
+    """Print the manual page."""
+    from agent.cli.output import say
+
+    say(man_page(whole_program()), end="")
 
 
 if __name__ == "__main__":

@@ -105,6 +105,14 @@ AllowReboot = Annotated[
 Arm = Annotated[
     bool, typer.Option("--arm", help="Go on by itself after a reboot, which is left to you without --yes.")
 ]
+Clean = Annotated[
+    str,
+    typer.Option(
+        "--clean",
+        help="First remove logs, packages, state, temp or all (alone: all); asks unless --yes.",
+        show_default=False,
+    ),
+]
 Run = Annotated[
     str | None,
     typer.Argument(

@@ -11,6 +11,7 @@ from agent.cli.options import (
     AllowReboot,
     Arm,
     AsJson,
+    Clean,
     ClientId,
     ExperimentId,
     FailFast,
@@ -29,6 +30,7 @@ from agent.cli.options import (
     Samples,
     Scenarios,
     Settings,
+    Sinks,
     System,
     Timeout,
     Verbose,
@@ -60,8 +62,10 @@ def plan(
     system: System = "",
     log_level: LogLevel = "debug",
     metadata: Metadata = None,
+    sink: Sinks = None,
     yes: AllowReboot = False,
     arm: Arm = False,
+    clean: Clean = "",
     verbose: Verbose = False,
     quiet: Quiet = False,
     commands: Annotated[
@@ -75,8 +79,10 @@ def plan(
     """
     del quiet
     from agent.core.errors import ExitCode
+    from agent.run.cleaning import check_targets
     from agent.run.session import plan as plan_run
 
+    check_targets(clean)
     request = request_of(
         named_profiles(profiles, profile),
         parameters,
@@ -98,6 +104,7 @@ def plan(
         only_dependencies=dependencies,
         package_dir=package_dir,
         results_dir=results_dir,
+        sinks=tuple(sink or ()),
     )
     planned = plan_run(request)
     is_refused = any(component.error for component in planned.components)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from agent.cli.options import (
     AllowReboot,
     Arm,
     AsJson,
+    Clean,
     ClientId,
     ExperimentId,
     FailFast,
@@ -63,14 +61,7 @@ def run(
     sink: Sinks = None,
     yes: AllowReboot = False,
     arm: Arm = False,
-    clean: Annotated[
-        str,
-        typer.Option(
-            "--clean",
-            help="First remove logs, packages, state, temp or all (alone: all); asks unless --yes.",
-            show_default=False,
-        ),
-    ] = "",
+    clean: Clean = "",
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:

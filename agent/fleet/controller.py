@@ -319,7 +319,6 @@ def _host_request(host: FleetHost, assignment: Assignment) -> dict[str, Any]:
             "profiles": [source.label for source in assignment.sources],
             "parameters": {**request.parameters, **host.parameters},
             "client_id": host.name,
-            "package_dir": None,
             "run_id": "",
         },
         "sources": [vars(source) for source in assignment.sources],

@@ -265,9 +265,11 @@ def _elapsed(host: HostStatus) -> str:
     return duration((end - datetime.fromisoformat(host.started)).total_seconds())
 
 
-def fleet_display(stream: TextIO | None = None, *, quiet: bool = False) -> FleetDisplay:
-    """Return the display that suits the stream (default: standard error)."""
+def fleet_display(
+    stream: TextIO | None = None, *, quiet: bool = False, verbose: bool = False
+) -> FleetDisplay:
+    """Return the display that suits the stream (default: standard error); lines if verbose."""
     stream = stream or sys.stderr
     if quiet:
         return FleetDisplay()
-    return LiveTable(stream) if stream.isatty() else PlainLines(stream)
+    return LiveTable(stream) if stream.isatty() and not verbose else PlainLines(stream)

@@ -153,7 +153,11 @@ def _limit_mark(limit: float | None) -> list[Mark]:
 
 def _histogram(title: str, distribution: Distribution, limit: float | None) -> Figure:
     low, high = _range(distribution, limit)
-    marks = [Mark(distribution.percentile(percent), f"p{percent}") for percent in (50, 90, 99)]
+    marks = [
+        Mark(distribution.percentile(percent), f"p{percent}")
+        for percent in (50, 90, 99)
+        if distribution.bears(percent)
+    ]
     svg = histogram(
         f"Histogram: {title}",
         distribution.histogram(low, high, BINS),
@@ -173,7 +177,10 @@ def _cumulative(title: str, distribution: Distribution, limit: float | None) -> 
         [Line("", [(place, distribution.share_at_most(place)) for place in places])],
         Axis(title, "seconds", low, high),
         Axis("Samples at or below", "ratio", 0, 1),
-        marks=[Mark(distribution.percentile(99), "p99"), *_limit_mark(limit)],
+        marks=[
+            *([Mark(distribution.percentile(99), "p99")] if distribution.bears(99) else ()),
+            *_limit_mark(limit),
+        ],
     )
     return Figure(f"{title}, cumulative", "", svg)
 

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
+from agent.core.errors import ExitCode
 from agent.core.safe_files import replace_text
 from agent.report import page_filters
 from agent.report.figures import Figure, host_figures
-from agent.report.page_sections import CaseSection, case_sections, identity, setting_groups
+from agent.report.page_sections import HOST_FACTS, CaseSection, case_sections, identity, setting_groups
 from agent.report.plots import Band
 from agent.report.run_folder import RunResult, read_run
 from agent.report.status import run_outcome, run_status
+from agent.report.step_output import last_lines
 from agent.store.journal import now
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 REPORT_FILE = "report.html"
 RUN_FILES = ("run.json", "metrics.jsonl", "metrics.csv", "rollup/run_rollup.json", "logs/vcagent.jsonl")
+LOG_LINES = 60
+"""Lines of its log that an action without a case shows."""
 AROUND_CASE = 0.05
 """Time shown before and after a case, as a share of the case's duration."""
 
@@ -49,6 +53,7 @@ def write_report(run_dir: Path) -> Path:
         "made": now(),
         "percentile_names": page_filters.PERCENTILE_NAMES,
         "setting_groups": setting_groups(run),
+        "host_facts": HOST_FACTS,
         "agent_version": page_filters.agent_version(run.values),
     }
     by_folder: dict[Path, list[CaseSection]] = {}
@@ -75,7 +80,9 @@ def write_report(run_dir: Path) -> Path:
         name=run.profile.get("name") or run.run_id,
         description=run.profile.get("description") or "",
         outcome=run_outcome(run.values),
-        identity=identity(run),
+        identity=identity(run, sections),
+        nothing_measured=_nothing_measured(run),
+        actions=[(step, last_lines(step.log, LOG_LINES)) for step in run.plain_actions],
         others=run.others,
         host=host_figures(run.host, bands=_bands(run)),
         host_note="Shaded: while a case ran." if any(case.start for case in run.cases) else "",
@@ -102,6 +109,15 @@ def page_environment(*packages: str) -> Environment:
     )
     environment.filters.update(page_filters.FILTERS)
     return environment
+
+
+def _nothing_measured(run: RunResult) -> str:
+    """Return why a run has neither a case nor an action that ran."""
+    if run.values.get("exit_code") != ExitCode.OK:
+        return "The run ended before an action gave a result."
+    if any(step.status == "done" for step in run.steps):
+        return "The profile prepares this host and measures nothing: the steps below say what was done."
+    return "The profile measures nothing, and the host was already as it asks."
 
 
 def _case_page(folder: Path) -> Path:

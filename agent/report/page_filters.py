@@ -84,6 +84,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "count_of": count_of,
     "duration": format_duration,
     "file_size": file_size,
+    "has_gaps": lambda rows: any(cell is None for _, cells in rows for cell in cells),
     "moment": moment,
     "plain": plain,
     "quantity": _quantity,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.component.component import CASE_OWNER
 from agent.core.errors import ParseError
+from agent.core.mlperf import NO_RESULT, STANDING
 from agent.report.figures import (
     LATENCIES,
     PERCENTILES,
@@ -21,7 +23,7 @@ from agent.report.figures import (
 )
 from agent.report.gpu_usage import GpuTable, gpu_table
 from agent.report.page_filters import moment, plain
-from agent.report.quantities import Quantity, count_of, format_duration, quantity
+from agent.report.quantities import Quantity, count_of, format_duration, quantity, words
 from agent.report.samples import SampleStatistics, read_samples
 from agent.store.exhibits import Table, read_exhibits
 from agent.store.sample_rows import SAMPLES_FILE
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from agent.report.run_folder import CaseResult, RunResult
 
 FILE_LIMIT = 60
+HOST_FACTS = "Host facts"
 TILE_LIMIT = 12
 
 Rows = list[tuple[str, str]]
@@ -46,7 +49,10 @@ class CaseSection:
         note: problems with its samples, if any.
         tables: the case's tables for comparison.
         gpus: the GPUs' usage during the case; None if no GPU was monitored.
-        percentiles: the title of each latency with the cells of the table of percentiles.
+        percentiles: the title of each latency with the cells of the table of percentiles; a cell is None if
+            the case has too few samples for that percentile.
+        limits: the limits that were applied to latency and size, in words.
+        mlperf: whether the result follows MLPerf's rules, in words; empty for other workloads.
         files: raw logs.
     """
 
@@ -56,13 +62,15 @@ class CaseSection:
     duration: str
     headline: list[Metric]
     note: str
-    percentiles: list[tuple[str, list[Quantity]]]
+    percentiles: list[tuple[str, list[Quantity | None]]]
     figures: list[Figure]
     details: Rows
     identity: Rows
     files: list[Path]
     gpus: GpuTable | None
     tables: tuple[Table, ...]
+    limits: str = ""
+    mlperf: str = ""
 
 
 def case_sections(run: RunResult) -> list[CaseSection]:
@@ -106,13 +114,19 @@ def _case_section(run: RunResult, case: CaseResult, number: int, *, has_samples:
         files=_files(case.case_dir) if case.case_dir else [],
         gpus=gpu_table(case.usage),
         tables=exhibits.tables,
+        limits=_limits(case.details),
+        mlperf=str(case.details.get(STANDING) or ""),
     )
 
 
-def identity(run: RunResult) -> Rows:
-    """Return the rows that identify a run: host, time, run, experiment."""
+def identity(run: RunResult, sections: Sequence[CaseSection] = ()) -> Rows:
+    """Return the rows that identify a run: host, processor, GPUs, limits, time, run, experiment."""
+    facts = run.values.get("facts")
     rows = [
         ("Host", run.client_id),
+        *(_hardware(facts) if isinstance(facts, Mapping) else ()),
+        ("Limits", _all_limits(sections)),
+        ("MLPerf", NO_RESULT if any(section.mlperf.startswith(NO_RESULT) for section in sections) else ""),
         ("Started", moment(run.start)),
         ("Duration", format_duration(run.duration_s) if run.duration_s is not None else "did not end"),
         ("Run", run.run_id),
@@ -120,6 +134,36 @@ def identity(run: RunResult) -> Rows:
         ("Profile from", plain(run.profile.get("sources") or "")),
     ]
     return [row for row in rows if row[1]]
+
+
+def _hardware(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield rows for the processor, the memory and the GPUs."""
+    topology, processor, memory = (facts.get(name) or {} for name in ("cpu_topology", "processor", "memory"))
+    model = processor.get("model") or topology.get("model_name")
+    cores = processor.get("logical_cores") or topology.get("logical")
+    yield "Processor", ", ".join(filter(None, (model, cores and f"{cores} logical CPUs")))
+    total = memory.get("total_bytes")
+    yield "Memory", str(quantity(total, "bytes")) if isinstance(total, int) else ""
+    gpus = [gpu for name in ("gpus", "amd_gpus") for gpu in facts.get(name) or () if isinstance(gpu, Mapping)]
+    counts = Counter(str(gpu.get("name") or "unknown") for gpu in gpus)
+    yield "GPUs", ", ".join(f"{count} \u00d7 {name}" for name, count in counts.items())
+
+
+def _all_limits(sections: Sequence[CaseSection]) -> str:
+    """Return the limits of all cases: once if they are equal, else each with its case."""
+    known = [section for section in sections if section.limits]
+    texts = dict.fromkeys(section.limits for section in known)
+    if len(texts) < 2:  # noqa: PLR2004 - nothing to tell apart
+        return "".join(texts)
+    return "; ".join(f"{section.case.scenario}: {section.limits}" for section in known)
+
+
+def _limits(details: Mapping[str, Any]) -> str:
+    """Return a case's latency limits, in words."""
+    known = latency_limits(details)
+    return ", ".join(
+        f"{words(kind)} \u2264 {quantity(known[kind], 'seconds')}" for kind in LATENCIES if kind in known
+    )
 
 
 def setting_groups(run: RunResult) -> list[tuple[str, Rows, bool]]:
@@ -130,7 +174,7 @@ def setting_groups(run: RunResult) -> list[tuple[str, Rows, bool]]:
         ("Profile parameters", list(_flat(run.profile.get("parameters"))), True),
         ("Command line", [("vcagent", shlex.join(words))] if words else [], True),
         ("Versions", list(_flat(run.values.get("versions"))), True),
-        ("Host facts", list(_flat(run.values.get("facts"))), False),
+        (HOST_FACTS, list(_flat(run.values.get("facts"))), False),
     ]
     return [group for group in groups if group[1]]
 
@@ -151,15 +195,22 @@ def _samples(case_dir: Path) -> tuple[SampleStatistics | None, str]:
     return statistics, " ".join(notes)
 
 
-def _percentiles(statistics: SampleStatistics) -> list[tuple[str, list[Quantity]]]:
-    rows = []
+def _percentiles(statistics: SampleStatistics) -> list[tuple[str, list[Quantity | None]]]:
+    rows: list[tuple[str, list[Quantity | None]]] = []
     for kind, title in LATENCIES.items():
         if distribution := getattr(statistics, kind):
-            values_s = [distribution.minimum_s, distribution.mean_s]
-            values_s += [distribution.percentile(percent) for percent in PERCENTILES]
+            values_s: list[float | None] = [distribution.minimum_s, distribution.mean_s]
+            values_s += [
+                distribution.percentile(percent) if distribution.bears(percent) else None
+                for percent in PERCENTILES
+            ]
             values_s.append(distribution.maximum_s)
             median_s = distribution.percentile(50)
-            rows.append((title, [quantity(value_s, "seconds", like=median_s) for value_s in values_s]))
+            cells = [
+                None if value_s is None else quantity(value_s, "seconds", like=median_s)
+                for value_s in values_s
+            ]
+            rows.append((title, cells))
     return rows
 
 

@@ -109,6 +109,11 @@ class RunResult:
     warnings: tuple[str, ...] = ()
 
     @property
+    def plain_actions(self) -> tuple[StepResult, ...]:
+        """The steps of actions, if the run has no case: what the run did instead of a measurement."""
+        return () if self.cases else tuple(step for step in self.steps if step.kind == "action")
+
+    @property
     def duration_s(self) -> float | None:
         """The run's duration in seconds."""
         return (self.end - self.start).total_seconds() if self.start and self.end else None
@@ -186,7 +191,7 @@ def _step(step: Mapping[str, Any], run_dir: Path) -> StepResult:
     log = _inside(run_dir, step.get("log"))
     return StepResult(
         key=_text(step.get("key")),
-        component=_text(step.get("component") or step.get("type") or step.get("key")),
+        component=_text(step.get("type") or step.get("component") or step.get("key")),
         name=_text(step.get("name")),
         kind=_text(step.get("kind")),
         status=_text(step.get("status")) or "pending",

@@ -51,6 +51,10 @@ class Distribution:
         place = math.floor(len(self.values_s) * percent / 100 + 1e-9)
         return self.values_s[min(place, len(self.values_s) - 1)]
 
+    def bears(self, percent: float) -> bool:
+        """Return True if at least one value is expected above this percentile."""
+        return self.count * (100 - percent) >= 100 - 1e-6
+
     def share_at_most(self, value_s: float) -> float:
         """Return the share of the values, 0 to 1, that are at most ``value_s``."""
         return bisect_right(self.values_s, value_s) / len(self.values_s)

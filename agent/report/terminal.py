@@ -12,8 +12,9 @@ from rich.text import Text
 
 from agent.report.html import REPORT_FILE
 from agent.report.quantities import cell_text, quantity, words
-from agent.report.run_folder import CaseResult, RunResult, run_result
+from agent.report.run_folder import CaseResult, RunResult, StepResult, run_result
 from agent.report.status import run_status, setting_to_change
+from agent.report.step_output import last_lines
 from agent.store.exhibits import Table as Exhibit
 from agent.store.exhibits import read_exhibits
 from agent.store.metric_lines import as_records
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
     from agent.core.records import Metric, MetricRecord, Reason
 
 HEADLINE_LIMIT = 6
+ACTION_LIMIT = 8
+"""Actions without a case that are shown, the last ones."""
+OUTPUT_LINES = 20
+"""Lines of its log that an action without a case shows."""
+
 _WIDE = 100
 _STYLES = {
     "VALID": "bold green",
@@ -59,6 +65,11 @@ def render_result(
     for case in result.cases:
         for exhibit in read_exhibits(case.case_dir).tables:
             console.print(_exhibit(exhibit))
+    actions = result.plain_actions
+    if earlier := len(actions[:-ACTION_LIMIT]):
+        console.print(Text(f"… {earlier:,} earlier actions: see the report", style="dim"))
+    for step in actions[-ACTION_LIMIT:]:
+        _print_action(step, console)
     _print_reasons(result, console)
     line = Text("Result: ").append_text(_status(status))
     if reason := str(run.get("exit_reason") or ""):
@@ -66,6 +77,16 @@ def render_result(
     console.print(line)
     if run_dir and (run_dir / REPORT_FILE).is_file():
         console.print(Text("Report: ").append(str(run_dir / REPORT_FILE), style="underline"), soft_wrap=True)
+
+
+def _print_action(step: StepResult, console: Console) -> None:
+    """Print the result and the end of the log of an action that has no case."""
+    console.print(
+        Text(step.component, style="bold").append(f"  {step.message or step.status}", style="not bold")
+    )
+    for line in last_lines(step.log, OUTPUT_LINES):
+        console.print(Text(f"  {line}"), soft_wrap=True)
+    console.print()
 
 
 def _case_table(run: RunResult, width: int) -> Table:
@@ -125,14 +146,16 @@ def _print_reasons(run: RunResult, console: Console) -> None:
 
 
 def _print_verdict(scenario: str, judged: CaseResult | RunResult, console: Console, told: set[str]) -> None:
-    """Print the reasons not printed yet: a run's reasons often repeat those of its cases."""
+    """Print the reasons and warnings not printed yet: those of a run often repeat those of its cases."""
     verdict = judged.verdict
     reasons = [
         reason
         for reason in (verdict.reasons if verdict else ())
         if not any(message and message in reason.message for message in told)
     ]
-    warnings = [warning for warning in judged.warnings if warning not in told]
+    warnings = [
+        warning for warning in judged.warnings if not any(message and message in warning for message in told)
+    ]
     told.update(reason.message for reason in reasons)
     told.update(warnings)
     if not (reasons or warnings):

@@ -20,6 +20,7 @@ from agent.component.component import (
     StepContext,
     StepOutcome,
 )
+from agent.component.handover import Handover
 from agent.core.errors import (
     ActionFailedError,
     DependencyFailedError,
@@ -35,6 +36,7 @@ from agent.core.safe_files import append_text
 from agent.host.host_lock import host_for_itself
 from agent.run.case_secrets import hide_secrets
 from agent.run.reboot import requested
+from agent.run.remedies import with_user_settings
 from agent.store.journal import Journal, StepRow, StepStatus, now
 
 if TYPE_CHECKING:
@@ -93,6 +95,8 @@ class StepRunner:
         """Number of steps that this process has started."""
         self.services: dict[str, Service] = {}
         """Services that run now, by name."""
+        self.handover = Handover()
+        """Holds anything that a step left running for the next one."""
 
     def run(
         self, element: Element, component: Component, step: Step, facts: Facts, key: str
@@ -118,6 +122,8 @@ class StepRunner:
         done = before and before.status is StepStatus.DONE and isinstance(component, Action)
         if done and not isinstance(component, ServiceAction):
             return None
+        if not step.takes_over:
+            self.handover.end()
         mask = self.processes.secrets.mask
         log = self.run_dir / "logs" / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', key)}.log"
         if before and before.status is StepStatus.FAILED:
@@ -137,6 +143,7 @@ class StepRunner:
             log=log,
             key=key,
             services={name: service.values for name, service in self.services.items()},
+            handover=self.handover,
         )
         started = now()
         self.count += 1
@@ -226,7 +233,7 @@ class StepRunner:
         try:
             self.recorder.finish_step(
                 key,
-                outcome.outputs,
+                with_user_settings(outcome.outputs, element, parameters),
                 started=started,
                 message=outcome.message,
                 case_dir=outcome.case_dir,

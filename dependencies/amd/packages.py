@@ -1,4 +1,4 @@
-"""AMD's packages on a host: which are there, what they are held by, and what installs them."""
+"""AMD's packages on a host: which are installed, what holds them, and the steps to install them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 DRIVER = "amdgpu-dkms"
 MONITORING = ("rocm-core", "rocminfo", "rocm-smi-lib", "amd-smi-lib")
-"""What reads the state of GPUs, without libraries for programs."""
+"""Tools that read the state of GPUs, without libraries for programs."""
 _RPM_END = "-*"
 _DEB_END = "-*[0-9]"
 """The end of a pattern of versions; apt does not read a pattern that ends with ``*``, only a prefix."""
@@ -76,7 +76,7 @@ def amd_packages(installed: Mapping[str, InstalledPackage]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class AmdPackages:
-    """What is to be installed from one release of AMD's repositories.
+    """The packages to install from one release of AMD's repositories.
 
     Args:
         release: the release.
@@ -102,27 +102,27 @@ class AmdPackages:
         return self.manager.name == "apt"
 
     def driver_wishes(self) -> tuple[PackageWish, ...]:
-        """The driver, in its release's version: rpms have the module's version only."""
+        """Return the driver in its release's version: rpms have only the module's version."""
         if self.apt:
             return (PackageWish(DRIVER, f"*.{self.release.driver_code}{_DEB_END}"),)
         return (PackageWish(DRIVER, f"{self.release.module}*" if self.release.module else None),)
 
     def rocm_wishes(self, names: Iterable[str]) -> tuple[PackageWish, ...]:
-        """ROCm's packages in the release's version."""
+        """Return ROCm's packages in the release's version."""
         end = _DEB_END if self.apt else _RPM_END
         return tuple(PackageWish(name, f"*.{self.release.code}{end}") for name in names)
 
     def steps(self, facts: Facts, missing: Sequence[PackageWish], *, driver: bool) -> list[Step]:
-        """What installs packages: headers, repositories, pin, release of our holds, packages.
+        """Return the steps that install packages: headers, repositories, pin, release of holds, packages.
 
         Args:
             facts: the host.
-            missing: what is to be installed.
-            driver: whether the driver is among it.
+            missing: the packages to install.
+            driver: whether the driver is among them.
 
         Raises:
-            HostError: if the headers are nowhere, the repositories cannot be added, or somebody else holds
-                a package that must change.
+            HostError: if no repository has the headers, the repositories cannot be added, or somebody else
+                holds a package that must change.
         """
         self._require_no_foreign_hold(facts, missing)
         headers = self._header_steps(facts) if driver else []
@@ -150,11 +150,11 @@ class AmdPackages:
         return [*clearing, *early, *headers, *repositories, *pins, *self._release_steps(facts), *late]
 
     def hold_steps(self, facts: Facts, *, changing: bool) -> list[Step]:
-        """What keeps AMD's packages at their versions.
+        """Return the steps that keep AMD's packages at their versions.
 
         Args:
             facts: the host.
-            changing: whether packages are installed before.
+            changing: whether earlier steps install packages.
         """
         names, held = amd_packages(facts[INSTALLED_PACKAGES]), facts[HELD_PACKAGES]
         if not self.hold or not (changing or names):
@@ -219,7 +219,7 @@ class AmdPackages:
         return steps
 
     def _release_steps(self, facts: Facts) -> list[Step]:
-        """What takes our own holds back for a change."""
+        """Return the steps that release vcagent's own holds for a change."""
         if not self.apt:
             path = version_lock_file(facts)
             before = facts[text_of(path)] or ""
@@ -273,10 +273,10 @@ class AmdPackages:
         return facts[SYSTEM_ROOT] / "etc/apt/apt.conf.d/52vcagent-amdgpu"
 
     def headers_command(self, facts: Facts) -> list[str]:
-        """The command that installs the headers of the running kernel; empty if they are there or unknown.
+        """Return the command that installs the running kernel's headers; empty if installed or unknown.
 
         Raises:
-            HostError: if nobody offers them.
+            HostError: if no repository offers them.
         """
         if facts[KERNEL_HEADERS] is not False:
             return []
@@ -346,7 +346,7 @@ class AmdPackages:
         return steps
 
     def _pin_steps(self, facts: Facts) -> list[Step]:
-        """What has apt prefer AMD's packages: Ubuntu and Debian have rocminfo and others, too."""
+        """Return the step that makes apt prefer AMD's packages: Ubuntu and Debian also have rocminfo."""
         if not self.apt:
             return []
         folder = facts[SYSTEM_ROOT] / "etc/apt/preferences.d"
@@ -373,7 +373,7 @@ class AmdPackages:
         ]
 
     def _clear_steps(self, facts: Facts) -> list[Step]:
-        """What removes a driver whose module could not be built: every later call of apt would build it."""
+        """Return the step that removes a driver whose build failed: later apt calls would repeat it."""
         package = facts[INSTALLED_PACKAGES].get(DRIVER)
         if not self.apt or package is None or not package.broken:
             return []

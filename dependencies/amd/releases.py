@@ -21,7 +21,7 @@ ORIGIN = "repo.radeon.com"
 KEY_FINGERPRINT = "CA8B B472 7A47 B4D0 9B4E  E896 9386 B48A 1A69 3C5C"
 """AMD's key for repo.radeon.com (also in Azure/AKSFlexNode, which checks it)."""
 NEWEST = "7.2.4"
-"""The ROCm that is installed where no version is asked for."""
+"""The ROCm that is installed if no version is requested."""
 
 _OWN_DRIVER_SINCE = (7, 0)
 """Since then the driver has release numbers of its own; before, its folder was ROCm's version."""
@@ -133,7 +133,7 @@ class RocmRelease:
         return _MODULES.get(".".join(map(str, _numbers(self.driver)[:2])), "")
 
     def apt_folders(self, distribution: Distribution) -> dict[str, str]:
-        """The repositories for apt, as addresses below repo.radeon.com by a short name."""
+        """Return the repositories for apt: addresses below repo.radeon.com by a short name."""
         graphics = _numbers(self.version) >= _GRAPHICS_SINCE
         return (
             {
@@ -146,7 +146,7 @@ class RocmRelease:
         )
 
     def codename(self, distribution: Distribution) -> str:
-        """The suite of a distribution in AMD's repositories; empty if AMD has none for it."""
+        """Return a distribution's suite in AMD's repositories; empty if AMD has none for it."""
         release = distribution.version
         if distribution.id == "debian":
             release = release.partition(".")[0]
@@ -155,7 +155,7 @@ class RocmRelease:
         return "" if wrong else name
 
     def rpm_folders(self, distribution: Distribution) -> dict[str, str]:
-        """The repositories for dnf; none if AMD has none for this distribution."""
+        """Return the repositories for dnf; empty if AMD has none for this distribution."""
         major = distribution.version.partition(".")[0]
         if distribution.id not in _RHEL or major not in ("8", "9", "10"):
             return {}

@@ -117,7 +117,7 @@ class AmdRocmInstallationParameters(ComponentParameters):
 
     @property
     def asked(self) -> str:
-        """The ROCm that is asked for; empty for any."""
+        """The requested ROCm; empty for any."""
         return self.version or release_in_file(self.linux_installation_file)
 
     @property
@@ -138,13 +138,13 @@ class AmdRocmInstallation(Dependency):
     parameters: AmdRocmInstallationParameters
 
     def plan(self, facts: Facts) -> Plan:
-        """Packages to one release, held; groups; the module in, by a reboot if need be."""
+        """Plan packages of one release, held; groups; and loading the module, with a reboot if needed."""
         with refusals_lifted_by(LiftedBy.SYSTEM):
             return self._plan(facts)
 
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
-        """Packages, holds, repositories and groups, each where it is still as it was left."""
+        """Plan to remove packages, holds, repositories and groups that are unchanged since the run."""
         return undo_plan(values, facts)
 
     def _plan(self, facts: Facts) -> Plan:
@@ -177,7 +177,7 @@ class AmdRocmInstallation(Dependency):
         return Plan(tuple(steps))
 
     def _version(self, facts: Facts) -> str:
-        """The release to install: what is asked for, what is there, or the newest."""
+        """Return the release to install: the requested, the installed, or the newest one."""
         if self.parameters.asked:
             return self.parameters.asked
         there = facts[ROCM_VERSION]
@@ -190,7 +190,7 @@ class AmdRocmInstallation(Dependency):
         return bool(module) and not self._module_objection(module)
 
     def _objection(self, facts: Facts) -> str:
-        """Why the driver that is loaded will not do; empty if it will."""
+        """Return the reason to replace the loaded driver; empty if it is good."""
         module = facts[AMDGPU_MODULE]
         if not facts[AMD_GPUS]:  # nothing is loaded without a GPU: the package is looked at
             driver = driver_module(facts)
@@ -212,7 +212,7 @@ class AmdRocmInstallation(Dependency):
         return misfit(module, asked) if asked else ""
 
     def _rocm_names(self, facts: Facts, release: RocmRelease) -> tuple[str, ...]:
-        """ROCm's packages that are to be installed; none where a ROCm is there that will do."""
+        """Return ROCm's packages to install; empty if an installed ROCm is good."""
         kind = self.parameters.user_space
         if kind is UserSpace.NONE:
             return ()
@@ -280,7 +280,7 @@ class AmdRocmInstallation(Dependency):
         ]
 
     def _loading_steps(self, facts: Facts, objection: str, *, installing: bool) -> list[Step]:
-        """What gets the installed module into the kernel."""
+        """Return the steps that load the installed module into the kernel."""
         if facts[AMDGPU_MODULE] is not None:
             require_no_workload(facts[AMD_GPU_PROCESSES])
             return [self._reboot_step(objection)]
@@ -323,7 +323,7 @@ class AmdRocmInstallation(Dependency):
 
 
 def _with_driver(step: Step, reason: str) -> Step:
-    """The step of an installation that also sees to the module."""
+    """Return an installation's step that also checks that the module was built."""
 
     def run(context: StepContext) -> StepOutcome | None:
         outcome = step.run(context)
@@ -352,7 +352,7 @@ def _require_own_gpus(facts: Facts, *, needed: bool) -> None:
 
 
 def _require_installable(facts: Facts, release: RocmRelease, wrong: str) -> None:
-    """Refuse what no step of this plan could bring about.
+    """Refuse what no step of this plan can provide.
 
     Raises:
         HostError: in a container, for another processor, for a kernel that the module does not build for,
@@ -402,7 +402,7 @@ def _require_folders(facts: Facts, release: RocmRelease, packages: AmdPackages) 
 
 
 def _require_answer(facts: Facts) -> None:
-    """See that amdgpu holds every GPU and that there is the device of computations."""
+    """Check that amdgpu drives every GPU and that the compute device exists."""
     idle = [gpu.bus_id for gpu in facts[AMD_GPUS] if gpu.driver is None]
     if idle:
         raise HostError(
@@ -417,7 +417,7 @@ def _require_answer(facts: Facts) -> None:
 
 
 def _require_loadable(facts: Facts) -> None:
-    """See that modprobe is not told to do something else; a mere blacklist does not hinder it."""
+    """Check that modprobe is not configured otherwise; a blacklist alone does not hinder it."""
     for path in facts[AMDGPU_BLACKLISTS]:
         text = facts[text_of(Path(path))] or ""
         if any(line.split()[:2] == ["install", "amdgpu"] for line in text.splitlines()):

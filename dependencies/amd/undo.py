@@ -1,4 +1,4 @@
-"""Takes back what an installation of amdgpu and ROCm left: what is still as it left it, and no more."""
+"""Undoes an installation of amdgpu and ROCm, but only what is unchanged since."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def undo_plan(values: Mapping[str, Any], facts: Facts) -> Plan:
-    """What takes one step back.
+    """Return the plan that undoes one step.
 
     Args:
         values: the step's ``undo``: one of ``amd``, ``unhold`` and ``file``, ``versionlock``, ``member`` and
@@ -43,7 +43,7 @@ def undo_plan(values: Mapping[str, Any], facts: Facts) -> Plan:
 
 
 def _remove(values: Mapping[str, Any], facts: Facts) -> Plan:
-    """Remove AMD's packages that were not there before; those that were are not brought back to a version."""
+    """Remove AMD's packages that were not installed before; do not restore earlier versions of others."""
     installed = facts[INSTALLED_PACKAGES]
     half = {DRIVER} if DRIVER in installed and installed[DRIVER].broken else set()
     names = sorted({*amd_packages(installed), *half} - set(values["amd"]))
@@ -56,7 +56,7 @@ def _unhold(values: Mapping[str, Any], facts: Facts) -> Plan:
     before = set(values["unhold"])
     ours = excluded_names(facts[text_of(Path(values["file"]))])
     held = unhold_plan(ours - before, facts, values["lock_timeout_s"])
-    # The record stays while it tells of holds that were vcagent's before this run.
+    # The record stays while it lists holds that vcagent had before this run.
     record = Plan(nothing_to_do="kept") if ours & before else file_plan(values, facts)
     steps = (*held.steps, *record.steps)
     return Plan(steps) if steps else held

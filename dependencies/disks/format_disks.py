@@ -45,7 +45,7 @@ class FormatDisksParameters(ComponentParameters):
         paths = tuple(path for path in (str(part).strip() for part in parts) if path)
         for path in paths:
             if not path.startswith("/dev/"):
-                raise ValueError(f"{path!r} is no device: write its path, such as /dev/nvme1n1")
+                raise ValueError(f"{path!r} is not a device: write its path, such as /dev/nvme1n1")
         return tuple(dict.fromkeys(paths))
 
 

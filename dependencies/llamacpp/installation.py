@@ -105,7 +105,7 @@ class LlamaCppInstallationParameters(ComponentParameters):
     def _names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for name in value:
             if not re.fullmatch(r"llama-[a-z0-9-]+", name):
-                raise ValueError(f"{name!r} is no program of llama.cpp: they are named llama-…")
+                raise ValueError(f"{name!r} is not a program of llama.cpp: their names begin with llama-")
         return value
 
     @model_validator(mode="after")
@@ -143,7 +143,7 @@ class LlamaCppInstallation(Dependency):
         target = facts[link_target(link)]
         if target is None and facts[exists(link)]:
             raise HostError(
-                f"{link} is there and is no link to a build of llama.cpp",
+                f"{link} exists and is not a link to a build of llama.cpp",
                 remedy="move it away, or choose another packageName; it is never deleted",
                 lifted_by=LiftedBy.SYSTEM,
             )
@@ -252,7 +252,7 @@ class LlamaCppInstallation(Dependency):
         version = self.parameters.place.version
         if len(numbers) > 1 or (version and numbers != {f"b{version}"}):
             return (
-                f"{folder} has {', '.join(sorted(numbers)) or 'no build that is told'}, "
+                f"{folder} has {', '.join(sorted(numbers)) or 'no known build'}, "
                 f"not {f'b{version}' if version else 'one build'}"
             )
         if self.parameters.prebuilt and self.parameters.place.kind == "folder":

@@ -24,7 +24,7 @@ def require_environment(environment: Path) -> None:
     """
     if not interpreter(environment).exists():
         raise DependencyFailedError(
-            f"{environment} is no Python environment",
+            f"{environment} is not a Python environment",
             remedy="put a PythonEnvironmentInstallation with what it needs before this dependency",
         )
 

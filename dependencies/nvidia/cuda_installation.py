@@ -165,7 +165,7 @@ class NvidiaCudaInstallation(Dependency):
         )
         driver, standing = self._driver_steps(wish, packages, facts)
         toolkit = self._toolkit_steps(facts)
-        # What needs a reboot comes last but for the services, which start after it.
+        # Steps that need a reboot come last, except the services, which start after it.
         early = [step for step in driver if step.name not in _LATE]
         steps = (*early, *toolkit, *(step for step in driver if step.name in _LATE))
         if not steps:
@@ -208,7 +208,7 @@ class NvidiaCudaInstallation(Dependency):
     def _driver_steps(
         self, wish: DriverWish, packages: DriverPackages, facts: Facts
     ) -> tuple[list[Step], str]:
-        """The driver's steps; and how it stands, where there are none."""
+        """Return the driver's steps; and its state if there are no steps."""
         module = facts[NVIDIA_MODULE]
         foreign = _foreign_owner(packages, module, facts)
         if module and foreign:
@@ -290,7 +290,7 @@ def _can_install(facts: Facts) -> bool:
 
 
 def _foreign_owner(packages: DriverPackages, module: NvidiaModule | None, facts: Facts) -> str:
-    """Who installed a driver that is not made of packages known here; empty for one that is, or none.
+    """Return who installed a driver that belongs to no known package; empty for another, or none.
 
     Raises:
         HostError: if it is there and does not work, and would be in the way.
@@ -323,7 +323,7 @@ _UNKNOWN = "somebody else"
 
 
 def _accept_foreign(wish: DriverWish, module: NvidiaModule, owner: str, facts: Facts) -> str:
-    """A driver that packages cannot repair must be right as it is; one that is newer than asked for is.
+    """Check that a driver that packages cannot repair is good as it is; a newer one than requested is.
 
     Raises:
         HostError: if it is not.

@@ -20,7 +20,7 @@ _BY_HAND = (
         r"sles|sled|opensuse.*|suse",
         (
             "zypper install nvidia-open-driver-G06-signed-cuda-kmp-default, then nvidia-compute-utils-G06 of "
-            "the version that rpm -q tells of it up to the first _"
+            "the version that rpm -q prints for it up to the first _"
         ),
     ),
     (r"azurelinux|mariner", "tdnf install cuda-open, which holds driver and signed modules for the kernel"),

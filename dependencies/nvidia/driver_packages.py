@@ -432,7 +432,7 @@ class DriverPackages:
 
     @staticmethod
     def _ours(facts: Facts) -> set[str]:
-        """What is held by us."""
+        """Return the packages that vcagent holds."""
         return excluded_names(facts[text_of(_exclusions(facts))])
 
 

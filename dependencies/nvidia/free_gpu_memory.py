@@ -102,7 +102,7 @@ class FreeGpuMemory(Dependency):
         if not memory:
             seen = ", ".join(gpu.bus_id for gpu in facts[GPUS])
             raise HostError(
-                f"no driver tells of the GPUs' memory{f' ({seen} on the PCI bus)' if seen else ''}: "
+                f"no driver reports the GPUs' memory{f' ({seen} on the PCI bus)' if seen else ''}: "
                 f"nvidia-smi --query-gpu gave none{_left_out(facts)}",
                 remedy="install the driver (NvidiaCudaInstallation), or see vcagent doctor",
                 lifted_by=LiftedBy.DRIVER if facts[GPUS] else LiftedBy.NOTHING,

@@ -84,7 +84,7 @@ class GpuContainerProof:
         if seen and expected and seen != expected:
             raise DependencyFailedError(
                 f"the container sees {seen} of the host's {expected} GPUs",
-                remedy="generate the CDI specification anew (nvidia-ctk cdi generate); see nvidia-smi -L",
+                remedy="generate the CDI specification again (nvidia-ctk cdi generate); see nvidia-smi -L",
                 details=tuple(result.stdout.splitlines()[-20:]),
             )
         with locked(context.package_dir, "gpu-container-proof", context):

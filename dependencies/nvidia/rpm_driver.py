@@ -58,7 +58,7 @@ class RpmDriverPackages(DriverPackages):
         return [*super()._repository_steps(facts), *self._epel_steps(facts)]
 
     def _epel_steps(self, facts: Facts) -> list[Step]:
-        """EPEL, which has dkms where neither the distribution nor NVIDIA has it."""
+        """Return the step that adds EPEL if neither the distribution nor NVIDIA has dkms."""
         if self.wish.prebuilt:
             return []
         return epel_steps(

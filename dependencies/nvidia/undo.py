@@ -111,4 +111,4 @@ def _lines(values: Mapping[str, Any], facts: Facts) -> Plan:
         context.processes.run(["ldconfig", *(["-r", root] if root != "/" else [])], log=context.log)
 
     shown = f"remove the toolkit's lines from {' and '.join(map(str, present))}; ldconfig"
-    return Plan((Step("remove-lines", "shells and the linker were told of the toolkit", run, shown),))
+    return Plan((Step("remove-lines", "shells and the linker were configured for the toolkit", run, shown),))

@@ -1,4 +1,4 @@
-"""EPEL, which has dkms where the distribution does not."""
+"""EPEL, which has dkms for distributions without it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _EPEL = "https://dl.fedoraproject.org/pub/epel"
 def epel_steps(
     facts: Facts, lock_timeout_s: float, *, vendor: str, allowed: bool = True, otherwise: str = ""
 ) -> list[Step]:
-    """What makes dkms known to dnf; nothing where it is installed or offered.
+    """Return the steps that make dkms known to dnf; empty if it is installed or offered.
 
     Args:
         facts: the host.
         lock_timeout_s: seconds to wait for another package manager.
         vendor: whose driver needs it.
         allowed: whether repositories may be added.
-        otherwise: what else helps, for the refusal.
+        otherwise: another remedy, for the refusal.
 
     Raises:
         HostError: if nobody here offers it.

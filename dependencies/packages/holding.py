@@ -1,4 +1,4 @@
-"""Packages of a driver that stay at their version: apt's holds, dnf's locks, and how they are taken back.
+"""Packages of a driver that stay at their version: apt's holds, dnf's locks, and their removal.
 
 unattended-upgrades reads a file of exclusions. It is also the record of what vcagent held: other holds are
 somebody else's.
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 _MARK = "Written by vcagent"
 _PLUGIN = "dnf-command(versionlock)"
-"""What every distribution's package of that plugin provides."""
+"""The capability that every distribution's package of that plugin provides."""
 
 
 def exclusion_text(names: Iterable[str]) -> str:
-    """Settings for unattended-upgrades: regular expressions that match from the name's start."""
+    """Return settings for unattended-upgrades: regular expressions that match from a name's start."""
     lines = "".join(f'    "^{name}$";\n' for name in sorted(names))
     return (
         "// Written by vcagent: a driver works only in one version, and an upgrade would break a run.\n"
@@ -41,20 +41,20 @@ def exclusion_text(names: Iterable[str]) -> str:
 
 
 def excluded_names(text: str | None) -> set[str]:
-    """The packages in such a file: those that vcagent held."""
+    """Return the packages in such a file: those that vcagent held."""
     return set(re.findall(r'"\^(\S+)\$";', text or ""))
 
 
 def version_lock_file(facts: Facts) -> Path:
-    """Where dnf 4 keeps its locks."""
+    """Return the file where dnf 4 keeps its locks."""
     return facts[SYSTEM_ROOT] / "etc/dnf/plugins/versionlock.list"
 
 
 def version_lock_steps(facts: Facts, lock_timeout_s: float) -> list[Step]:
-    """What gives dnf its versionlock; nothing where it has it.
+    """Return the step that installs dnf's versionlock; empty if dnf has it.
 
     Raises:
-        HostError: if somebody switched it off.
+        HostError: if somebody disabled it.
     """
     conf = version_lock_file(facts).with_suffix(".conf")
     settings = facts[text_of(conf)]
@@ -100,7 +100,7 @@ def unhold_plan(names: Iterable[str], facts: Facts, lock_timeout_s: float) -> Pl
 
 
 def unlock_plan(values: Mapping[str, Any], facts: Facts) -> Plan:
-    """Take one driver's part out of dnf's locks.
+    """Remove one driver's part from dnf's locks.
 
     Args:
         values: the step's ``undo``: ``versionlock``, the path; ``begin``, the first line of the part.

@@ -1,4 +1,4 @@
-"""What a driver's kernel module needs to change: idle GPUs, and a build for the running kernel."""
+"""The conditions for changing a driver's kernel module: idle GPUs, and a build for the running kernel."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from agent.facts.gpu_processes import GpuProcess
 
 _BUILD_S = 3600
-"""Seconds that a module may take to build on a small host."""
+"""Seconds allowed for building a module on a small host."""
 
 
 def require_no_workload(processes: tuple[GpuProcess, ...]) -> None:
-    """See that nothing runs on the GPUs.
+    """Check that no program uses the GPUs.
 
     Raises:
         HostError: if something does.
@@ -34,12 +34,12 @@ def require_no_workload(processes: tuple[GpuProcess, ...]) -> None:
 
 
 def enrolment(*, rpm: bool) -> str:
-    """What enrols the key with which dkms signs modules here (dkms(8), update-secureboot-policy(8))."""
+    """Return the command that enrols dkms's signing key (dkms(8), update-secureboot-policy(8))."""
     return "mokutil --import /var/lib/dkms/mok.pub" if rpm else "update-secureboot-policy --enroll-key"
 
 
 def require_built(facts: Facts, there: str | None, version: str) -> None:
-    """See that the module was built: rpm ends well where dkms did not.
+    """Check that the module was built: rpm succeeds even if dkms failed.
 
     Args:
         facts: the host, after the installation.
@@ -61,13 +61,13 @@ def build_step(
     headers: Sequence[str],
     run_manager: Callable[[StepContext, Sequence[str]], object],
 ) -> Step:
-    """The step that has dkms build its modules for a kernel that was booted since: modprobe would find none.
+    """Return the step in which dkms builds its modules for a newly booted kernel: modprobe would find none.
 
     Args:
-        kernel: as ``uname -r`` says it.
+        kernel: the kernel's release, as in ``uname -r``.
         reason: the reason for the step.
         holds: whether the module is there.
-        headers: the command that installs the kernel's headers; empty where they are there.
+        headers: the command that installs the kernel's headers; empty if they are installed.
         run_manager: runs such a command.
     """
     command = ["dkms", "autoinstall", "-k", kernel]

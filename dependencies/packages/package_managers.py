@@ -61,7 +61,7 @@ class PackageWish:
         name = _RPM_NAME if rpm else _DEB_NAME
         match = re.fullmatch(rf"({name})(?:=({_VERSION}))?", text)
         if not match:
-            raise ValueError(f"{text!r} is no package: write name or name=version")
+            raise ValueError(f"{text!r} is not a package: write name or name=version")
         return cls(match.group(1), match.group(2))
 
     def __str__(self) -> str:

@@ -28,11 +28,11 @@ def lock_line(name: str, version: str) -> str:
 
 
 def with_locks(text: str | None, packages: Mapping[str, str], begin: str = NVIDIA_LOCKS) -> str:
-    """A list with our part of it replaced.
+    """Return a list with vcagent's part replaced.
 
     Args:
-        text: the list; None where there is none.
-        packages: versions by name; none takes our part out.
+        text: the list; None if there is none.
+        packages: versions by name; empty removes vcagent's part.
         begin: the first line of the part: each driver has its own.
     """
     others = _block(begin).sub("", text or "")

@@ -67,7 +67,7 @@ REMEDIES = (
 
 
 def zypper_install(packages: Sequence[tuple[str, str | None]], *, recommends: bool = False) -> list[str]:
-    """The command that installs packages; it fails where another would have to be removed.
+    """Return the command that installs packages; it fails if another would have to be removed.
 
     Args:
         packages: names and versions, exact ones; they may lie below those that are there.

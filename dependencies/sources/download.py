@@ -51,9 +51,9 @@ class Checksum:
         """
         algorithm, _, digest = text.strip().lower().rpartition(":")
         if not re.fullmatch(r"[0-9a-f]+", digest) or len(digest) not in _LENGTHS:
-            raise ValueError(f"{text!r} is no checksum: write md5:… or sha256:…")
+            raise ValueError(f"{text!r} is not a checksum: write md5:… or sha256:…")
         if algorithm and algorithm != _LENGTHS[len(digest)]:
-            raise ValueError(f"{text!r} is no {algorithm} checksum: it has {len(digest)} digits")
+            raise ValueError(f"{text!r} is not a {algorithm} checksum: it has {len(digest)} digits")
         return cls(_LENGTHS[len(digest)], digest)
 
     def check(self, path: Path, context: StepContext) -> None:
@@ -76,7 +76,7 @@ class Checksum:
             raise DependencyFailedError(
                 f"{path.name} is not what was published: its {self.algorithm} is {digest.hexdigest()}, "
                 f"not {self.digest}",
-                remedy="run again to fetch it anew; if it happens again, correct the checksum or the address",
+                remedy="run again to fetch it; if the error returns, correct the checksum or the address",
             )
 
 

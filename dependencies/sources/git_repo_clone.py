@@ -125,9 +125,9 @@ class GitRepoClone(Dependency):
         if facts[exists(folder)]:
             checkout = facts[git_checkout(folder)]
             if checkout is None or not same_repository(checkout.uri, uri):
-                what = f"a clone of {checkout.uri or 'nothing'}" if checkout else "no clone"
+                what = f"a clone of {checkout.uri or 'nothing'}" if checkout else "something else"
                 raise HostError(
-                    f"{folder} is there and is {what}, not of {uri}",
+                    f"{folder} exists and is {what}, not a clone of {uri}",
                     remedy="move it away, or choose another PackageName; it is never deleted",
                     lifted_by=LiftedBy.SYSTEM,
                 )
@@ -159,7 +159,7 @@ class GitRepoClone(Dependency):
             return Plan(nothing_to_do=f"{folder} is gone")
         checkout = facts[git_checkout(folder)]
         if checkout is None or not same_repository(checkout.uri, values["uri"]):
-            return Plan(nothing_to_do=f"{folder} is no clone of {values['uri']} any more")
+            return Plan(nothing_to_do=f"{folder} is no longer a clone of {values['uri']}")
         if changes := facts[git_changes(folder)]:
             return Plan(nothing_to_do=f"{folder} has changes of its own: {changes[0].strip()}, …")
         if changes is None:

@@ -44,16 +44,16 @@ def group_steps(
     prefix: str,
     outcome: str,
 ) -> list[Step]:
-    """What adds users to a group; root needs none.
+    """Return the steps that add users to a group; root needs none.
 
     Args:
         facts: the host.
         names: the users.
-        group: the group, which is made where it is missing.
+        group: the group, which is created if it is missing.
         members: the fact of its members.
         parameter: the parameter that names the users, for errors.
         prefix: the beginning of the steps' names.
-        outcome: what the step says in the end; ``{name}`` is the user.
+        outcome: the message at the step's end; ``{name}`` is the user.
 
     Raises:
         HostError: if there is no such user.
@@ -94,7 +94,7 @@ def _join_step(
 
 
 def leave_group_plan(name: str, group: str, members: Fact[tuple[str, ...] | None], facts: Facts) -> Plan:
-    """Take a user out of a group again."""
+    """Remove a user from a group again."""
     if name not in (facts[members] or ()):
         return Plan(nothing_to_do=f"{name} is not in the group {group} any more")
     command = ["gpasswd", "--delete", name, group]

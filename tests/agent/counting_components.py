@@ -44,7 +44,9 @@ class Measuring(Action):
             time.sleep(self.parameters.seconds)
             cut = self.parameters.validity == "none"
             reasons = (
-                () if self.parameters.validity == "VALID" else (Reason("too slow", "run faster", "speed", 2),)
+                ()
+                if self.parameters.validity == "VALID"
+                else (Reason("too slow", "set value to 2", "value", 2),)
             )
             output = ParsedOutput(
                 format="test",

@@ -68,7 +68,7 @@ def test_the_profile_is_valid_with_its_parameters(parameters: dict[str, str]) ->
 
 def test_amds_profile_is_valid() -> None:
     if "AmdRocmInstallation" not in known_types():
-        pytest.skip("the installed distribution is older than this tree: install it anew")
+        pytest.skip("the installed distribution is older than this tree: install it again")
     profile = load_sources([find("SETUP-GPU-AMD")], overrides={"RocmVersion": "7.0.2", "GpuUsers": "ann"})
     made = planner(profile, Facts(None, {"platform": "linux-x64", "package_dir": Path("/p")}))
     made.validate()

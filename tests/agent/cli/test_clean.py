@@ -143,7 +143,7 @@ UNDO: dict[str, tuple[Any, dict[str, Any], dict[str, Any], str]] = {
     "another clone": (
         *(GitRepoClone, CLONE),
         {"exists[/p/code]": True, "git_checkout[/p/code]": GitCheckout("https://z", "a")},
-        "is no clone of https://x/y.git any more",
+        "is no longer a clone of https://x/y.git",
     ),
     "changed clone": (
         *(GitRepoClone, CLONE),

@@ -165,7 +165,8 @@ def test_plan_takes_what_run_takes(vcagent: Caller) -> None:
         "--metadata", "a=1", "--scenarios", "ExecuteCommand", "--iterations", "2", "--fail-fast",
         "--results-dir", "r", "--package-dir", "p", "--experiment-id", "e", "--client-id", "c",
         "--run-id", "n", "--system", "s",
-        "--log-level", "info", "--verbose", "--quiet", "--yes", "--arm",
+        "--log-level", "info", "--verbose", "--quiet", "--yes", "--arm", "--clean=logs",
+        "--sink", "content:/tmp/c",
     ]  # fmt: skip
     assert vcagent("plan", *echo(*options))[0] == 0
     assert not Path("r").exists()
@@ -198,3 +199,17 @@ def test_every_guide_s_name_leads_to_a_parameter_that_there_is() -> None:
     for name in GUIDE_NAMES:
         assert guide_name(name, declared), name
         assert canonical(name) != canonical("Samples")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--client-id", "a"], "leave it out: records have each host's name"),
+        (["--clean=logs"], "vcagent fleet clean removes"),
+        (["--package-dir", "packages"], "--package-dir packages is relative"),
+    ],
+)
+def test_what_one_host_alone_has_is_refused_for_many(vcagent: Caller, options: list[str], words: str) -> None:
+    code, _, err = vcagent("fleet", "run", "-i", "a,b", *echo(*options)[1:])
+    assert code == ExitCode.USAGE
+    assert words in " ".join(err.split())

@@ -208,7 +208,7 @@ def test_a_name_that_is_close_is_told_with_what_it_is() -> None:
     with pytest.raises(ProfileError) as caught:
         find("PERF-GPU-MLPERF-LLAMA2")
     remedy = caught.value.remedy or ""
-    assert "PERF-GPU-MLPERF-LLAMA3 (MLPerf LoadGen with Llama 3.1 8B on vLLM, and MMLU)" in remedy
+    assert "PERF-GPU-MLPERF-LLAMA3 (MLPerf LoadGen and MMLU with Llama 3.1 8B on vLLM, " in remedy
     assert "PERF-GPU-MLPERF (NVIDIA's MLPerf Inference code in its container" in remedy
 
 

@@ -293,7 +293,7 @@ def test_virtualclient_s_own_profiles_load_and_resolve(shared: Path) -> None:
             check(profile)
         except VcagentError as error:
             # Some of its components fill in placeholders themselves; one of its examples is a group.
-            assert "refers to nothing" in str(error) or "is no group" in str(error)  # noqa: PT017 - either outcome is right
+            assert "refers to nothing" in str(error) or "is not a group" in str(error)  # noqa: PT017 - either outcome is right
             continue
         for element in profile.elements():
             try:

@@ -14,7 +14,7 @@ ORDER = "\x1b[2J"
 
 
 def line(run_id: str, **values: Any) -> str:
-    """A line of metrics.jsonl."""
+    """Return a line of metrics.jsonl."""
     record = {
         "record_id": 1, "timestamp": WHEN, "experiment_id": "e", "run_id": run_id, "client_id": "h",
         "profile": "P", "tool_name": "loadgen", "tool_version": "6", "scenario": "m/Server/performance",

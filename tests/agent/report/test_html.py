@@ -10,6 +10,7 @@ import pytest
 
 from agent.core.errors import UsageError
 from agent.report import write_report
+from tests.agent.report.conftest import CASES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -125,6 +126,72 @@ def test_a_page_made_again_is_the_same_but_for_its_time(finished_run: Path) -> N
         return re.sub(r"page made [\d: -]+", "", write_report(finished_run).read_text(encoding="utf-8"))
 
     assert made() == made()
+
+
+def test_the_header_has_hardware_limits_and_mlperf_and_a_contents_list(finished_run: Path) -> None:
+    run = json.loads((finished_run / "run.json").read_text(encoding="utf-8"))
+    run["facts"]["processor"] = {"model": "AMD EPYC 9654", "logical_cores": 192}
+    run["cases"][0]["details"]["mlperf_result"] = "Not an MLPerf result: the weights are random"
+    (finished_run / "run.json").write_text(json.dumps(run), encoding="utf-8")
+    page = Page(write_report(finished_run))
+    header = " ".join(page.text[: page.text.index("Contents")].split())
+    assert "Processor AMD EPYC 9654, 192 logical CPUs" in header.replace("Processor", "Processor ")
+    for part in (
+        "4 \u00d7 NVIDIA H100 80GB HBM3",
+        "TTFT ≤ 2\u00a0s, TPOT ≤ 100\u00a0ms",
+        "Not an MLPerf result",
+    ):
+        assert part.replace("\u00a0", " ") in header, part
+    assert "Not an MLPerf result: the weights are random." in page.text
+    contents = page.links[: page.links.index("#files") + 1]
+    assert contents[0] == "#main"
+    assert {"#cases", "#host-usage", "#steps", "#settings"} <= set(contents)
+    assert sum(link.startswith("#case-") for link in contents) == len(CASES)
+
+
+def test_the_keyboard_reaches_what_scrolls(reported_run: Path) -> None:
+    text = (reported_run / "report.html").read_text(encoding="utf-8")
+    assert text.count('class="wide"') == text.count('class="wide" tabindex="0" role="region" aria-label=') > 0
+    assert ":focus-visible" in text
+
+
+def test_a_percentile_without_a_sample_above_it_is_left_out(reported_run: Path) -> None:
+    text = (reported_run / "report.html").read_text(encoding="utf-8")
+    offline, server = (text.index(f"<h2>llama3.1-8b/{name}/performance") for name in ("Offline", "Server"))
+    assert text.count('title="too few samples"', offline, server) == 3  # p99.9 of 600 samples
+    assert 'title="too few samples"' not in text[server:]  # 2,000 samples
+    assert "too few samples for it" in text[offline:server]
+
+
+def test_a_run_without_a_case_shows_what_its_actions_did(finished_run: Path) -> None:
+    run = json.loads((finished_run / "run.json").read_text(encoding="utf-8"))
+    run |= {"cases": [], "exit_code": 0, "verdict": None}
+    run["steps"] = [step for step in run["steps"] if step["name"] == "offline"]
+    (finished_run / run["steps"][0]["log"]).write_text(
+        "$ echo <b>\n<b>\x1b[31m\nexit code 0\n", encoding="utf-8"
+    )
+    (finished_run / "run.json").write_text(json.dumps(run), encoding="utf-8")
+    page = Page(write_report(finished_run))
+    assert "$ echo <b>\n<b>\\x1b[31m\nexit code 0" in page.text
+    assert "ended before" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "status", "words"),
+    [
+        (0, "done", "prepares this host and measures nothing"),
+        (0, "skipped", "the host was already as it asks"),
+        (5, "failed", "The run ended before an action gave a result."),
+    ],
+)
+def test_a_run_without_an_action_says_why_it_has_no_result(
+    finished_run: Path, exit_code: int, status: str, words: str
+) -> None:
+    run = json.loads((finished_run / "run.json").read_text(encoding="utf-8"))
+    run |= {"cases": [], "exit_code": exit_code, "verdict": None, "steps": run["steps"][:1]}
+    run["steps"][0]["status"] = status
+    (finished_run / "run.json").write_text(json.dumps(run), encoding="utf-8")
+    assert words in Page(write_report(finished_run)).text
 
 
 def test_a_run_that_failed_early_has_a_page(failed_run: Path) -> None:

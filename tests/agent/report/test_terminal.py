@@ -34,11 +34,48 @@ def test_the_result_shows_verdicts_numbers_reasons_and_ends_with_the_report(
     assert lines[-1] == f"Report: {report}"
 
 
+def test_an_action_without_a_case_shows_its_output_and_result(finished_run: Path, console: Console) -> None:
+    run = json.loads((finished_run / "run.json").read_text(encoding="utf-8"))
+    run |= {"cases": [], "exit_code": 0, "exit_reason": "", "verdict": None}
+    run["steps"] = [step | {"message": "exit code 0"} for step in run["steps"] if step["name"] == "offline"]
+    log = finished_run / run["steps"][0]["log"]
+    log.write_text("$ seq 30\n" + "".join(f"{n}\n" for n in range(30)) + "bell \a\n", encoding="utf-8")
+    render_result(run, [], console, run_dir=finished_run)
+    lines = shown(console)
+    assert lines[0] == "LoadGenExecutor  exit code 0"
+    assert lines[1] == "  … 12 earlier lines: see the log"
+    assert lines[2] == "  11"
+    assert lines[-4:-1] == ["  29", "  bell \\x07", ""]
+    assert lines[-1] == "Result: ✓ DONE"
+
+
+def test_only_the_last_actions_without_a_case_are_shown(finished_run: Path, console: Console) -> None:
+    run = json.loads((finished_run / "run.json").read_text(encoding="utf-8"))
+    step = next(step for step in run["steps"] if step["kind"] == "action") | {"log": None}
+    run |= {"cases": [], "exit_code": 0, "exit_reason": "", "verdict": None}
+    run["steps"] = [step | {"message": f"round {number}"} for number in range(10)]
+    render_result(run, [], console, run_dir=finished_run)
+    lines = shown(console)
+    assert lines[0] == "… 2 earlier actions: see the report"
+    assert [line for line in lines if "round" in line] == [
+        f"LoadGenExecutor  round {n}" for n in range(2, 10)
+    ]
+
+
 def test_lines_of_the_file_do_as_well_as_records(finished_run: Path, console: Console) -> None:
     run = json.loads((finished_run / "run.json").read_text(encoding="utf-8"))
     lines = (finished_run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     render_result(run, [json.loads(line) for line in lines], console)
     assert any("8,533" in line for line in shown(console))
+
+
+def test_a_warning_of_a_case_is_not_repeated_for_the_run(console: Console) -> None:
+    cases = [{"scenario": "m/Server", "warnings": ["the clock was low"], "verdict": {"validity": "VALID"}}]
+    verdict = {"validity": "VALID", "warnings": ["m/Server: the clock was low", "the disk is full"]}
+    render_result({"cases": cases, "verdict": verdict}, [], console)
+    lines = shown(console)
+    assert sum("the clock was low" in line for line in lines) == 1
+    assert sum("the disk is full" in line for line in lines) == 1
 
 
 def test_markup_in_a_reason_is_text(console: Console) -> None:

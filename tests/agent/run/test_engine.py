@@ -169,7 +169,13 @@ def test_an_invalid_result_has_its_own_exit_code_and_its_reasons(run_profile: Ru
     verdict = finished.description["verdict"]
     assert verdict["validity"] == "INVALID"
     assert verdict["reasons"] == [
-        {"code": "", "message": "A: too slow", "remedy": "run faster", "setting": "speed", "value": 2}
+        {
+            "code": "",
+            "message": "A: too slow",
+            "remedy": "set value to 2 (--set A.value=2)",
+            "setting": "value",
+            "value": 2,
+        }
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ExitCode
@@ -54,6 +55,6 @@ def test_names_and_files_of_a_run_hold_no_secret(run_profile: Run, tmp_path: Pat
             found.append(f"name: {name}")
         if path.is_file() and PLANTED.encode() in path.read_bytes():
             found.append(f"content: {name}")
-    with sqlite3.connect(finished.run_dir / "journal.sqlite") as database:
+    with closing(sqlite3.connect(finished.run_dir / "journal.sqlite")) as database:
         found += [line for line in database.iterdump() if PLANTED in line]
     assert not found, "\n".join(found)

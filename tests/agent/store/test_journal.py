@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -159,9 +160,8 @@ def test_a_file_that_is_no_journal_is_refused_and_kept(tmp_path: Path) -> None:
 
 def test_sqlite_is_left_in_write_ahead_mode(tmp_path: Path) -> None:
     Journal(tmp_path / "journal.sqlite").close()
-    with sqlite3.connect(tmp_path / "journal.sqlite") as database:
+    with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as database:
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    database.close()
 
 
 MOUNTS = """\

@@ -37,7 +37,7 @@ NOBLE = Distribution("ubuntu", "24.04", "noble", ("debian",), "Ubuntu 24.04")
 
 
 def facts(base: str, root: Path, **changes: Any) -> Facts:
-    """A host of the cases whose files are below another root."""
+    """Return a host of the cases whose files are below another root."""
     written = yaml.safe_load((CASES / f"_{base}.yaml").read_text())
     values = {
         re.sub(r"\[(?=/etc/(?:apt/[ap]|dnf))", f"[{root}", key): value for key, value in written.items()
@@ -218,7 +218,7 @@ def test_parameters_are_checked() -> None:
 def test_virtualclients_type_is_known() -> None:
     points = {point.name: point.value for point in entry_points(group="vcagent.components")}
     if "AmdRocmInstallation" not in points:
-        pytest.skip("the installed distribution is older than this tree: install it anew")
+        pytest.skip("the installed distribution is older than this tree: install it again")
     assert points["AMDGPUDriverInstallation"] == points["AmdRocmInstallation"]
 
 
@@ -244,7 +244,7 @@ def test_the_facts() -> None:
 
 @pytest.mark.skipif(which("apt-get") is None or which("dpkg-query") is None, reason="needs apt")
 def test_apt_reads_the_patterns_of_versions() -> None:
-    """A package of this host stands in for AMD's: its version is asked for in the form of the wishes."""
+    """Use a package of this host as AMD's: its version is requested in the form of the wishes."""
     release = RocmRelease.of(NEWEST)
     packages = AmdPackages(
         release,

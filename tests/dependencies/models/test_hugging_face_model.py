@@ -208,7 +208,7 @@ def test_a_folder_is_linked_and_a_part_of_a_model_refused(real_host: RealHost, t
 
 def test_what_is_no_link_is_never_replaced(real_host: RealHost, tmp_path: Path) -> None:
     (real_host.context.package_dir / "llama").mkdir()
-    with pytest.raises(HostError, match="is no link"):
+    with pytest.raises(HostError, match="is not a link"):
         model(path=tmp_path).plan(real_host.facts)
 
 

@@ -199,7 +199,7 @@ def test_nothing_is_removed_and_configuration_stays() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_package(packages: str) -> None:
-    with pytest.raises(ValidationError, match="is no package"):
+    with pytest.raises(ValidationError, match="is not a package"):
         installation(packages)
 
 

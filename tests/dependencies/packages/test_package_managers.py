@@ -62,7 +62,7 @@ def test_a_plain_name_is_of_this_architecture() -> None:
     "text", ["git-", "git=1-", "-git", "!git", "~git", "git*", "@tools", "/bin/git", "a b"]
 )
 def test_what_is_no_package_to_rpm(text: str) -> None:
-    with pytest.raises(ValueError, match="is no package"):
+    with pytest.raises(ValueError, match="is not a package"):
         PackageWish.parse(text, rpm=True)
 
 

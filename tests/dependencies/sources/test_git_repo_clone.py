@@ -206,7 +206,7 @@ def test_what_is_there_and_is_something_else_is_never_touched(real_host: RealHos
     folder = real_host.context.package_dir / "package"
     folder.mkdir()
     (folder / "precious").touch()
-    with pytest.raises(HostError, match="no clone"):
+    with pytest.raises(HostError, match="is something else, not a clone"):
         real_host.apply(clone(origin))
     assert (folder / "precious").exists()
 

@@ -119,7 +119,7 @@ def _fetched(
     if kind == _MODEL and "config.json" not in names:
         raise ModelFilesError(
             "hub",
-            f"{repository} has no config.json: it is no model in Hugging Face's layout",
+            f"{repository} has no config.json: it is not a model in Hugging Face's layout",
             "name another",
         )
     cache = Path(asked["cache_dir"] or HF_HUB_CACHE)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -108,6 +109,30 @@ def test_a_folder_that_cannot_be_used_is_named(
     assert not told or str(tmp_path) in problem
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("noexec", "is mounted noexec"),
+        ("ro", "is on a read-only file system"),
+        ("size=1m", "only 1 MiB are free in"),
+        ("size=1g", ""),
+    ],
+)
+def test_a_folder_that_is_really_mounted_so_is_named(tmp_path: Path, options: str, told: str) -> None:
+    """Mount the folder in a namespace of the test's own."""
+    namespace = ["unshare", "--map-root-user", "--mount"]
+    if not shutil.which("unshare") or subprocess.run([*namespace, "true"], check=False).returncode:
+        pytest.skip("this host does not allow namespaces of mounts")
+    ask = "from agent.fleet.remote import doorstep as d; from pathlib import Path; import sys"
+    ask += "; print(d._problem(Path(sys.argv[1]) / 'runs', as_root=True))"
+    script = 'mount -t tmpfs -o "$1" home "$2" && "$3" -c "$4" "$2"'
+    command = [*namespace, "sh", "-c", script, "sh", options, str(tmp_path), sys.executable, ask]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert told in found.stdout
+    assert not told or str(tmp_path) in found.stdout
+    assert bool(found.stdout.strip()) == bool(told)
+
+
 def test_a_home_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)
     problem = doorstep._problem(tmp_path / "home", as_root=False)
@@ -191,7 +216,8 @@ def test_a_run_at_work_is_left_and_its_agent_too(base: Path) -> None:
 
 
 def test_a_run_whose_changes_to_the_host_stand_is_left_unless_forced(base: Path) -> None:
-    with sqlite3.connect(base / "runs/r1.a/results/r1.a/journal.sqlite") as database:
+    journal = sqlite3.connect(base / "runs/r1.a/results/r1.a/journal.sqlite")
+    with closing(journal) as database, database:
         database.execute("CREATE TABLE undos (undone TEXT)")
         database.execute("INSERT INTO undos VALUES (NULL)")
     assert "its changes to the host are not undone" in clean(base, "r1.a")["left"]["r1.a"]
