@@ -235,7 +235,9 @@ class OpenAIBackend:
         sent = perf_counter()
         try:
             try:
-                response = await session.post(self._requests_url, data=self._bodies[index])
+                response = await session.post(
+                    self._requests_url, data=self._bodies[index], allow_redirects=False
+                )
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
                 raise (
                     self._unreachable(error)
@@ -243,7 +245,7 @@ class OpenAIBackend:
                     else _NoReplyError(error)
                 ) from error
             async with response:
-                if response.status >= _HTTP_ERROR:
+                if response.status != _OK:  # also a part of a reply, and a redirect to another server
                     raise self._http_error(response.status, await response.read())
                 if age := response.headers.get("Age"):
                     self._replies.count("stored", f"Age: {age}")

@@ -31,6 +31,37 @@ def test_text_that_is_no_text_is_no_completion(text: Any) -> None:
         reader.whole(json.dumps({"choices": [{"text": text}], "usage": {"completion_tokens": 1}}).encode())
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param('{"choices": [], "usage": {"completion_tokens": -5}}', id="tokens below 0"),
+        pytest.param('{"choices": [], "usage": {"completion_tokens": 1e999}}', id="endless tokens"),
+        pytest.param('{"choices": [], "usage": {"completion_tokens": NaN}}', id="tokens that are no number"),
+        pytest.param('{"choices": [], "usage": {"completion_tokens": 9, "prompt_tokens": -1}}', id="prompt"),
+        pytest.param('{"choices": [], "timings": {"cache_n": 1e999}}', id="endless cache"),
+        pytest.param('{"choices": [], "model": ["tiny"]}', id="a list for a model"),
+        pytest.param('{"choices": [{"text": "a", "finish_reason": ["stop"]}]}', id="a list for a reason"),
+        pytest.param("[" * 100_000, id="lists without an end"),
+        pytest.param('{"usage": {"completion_tokens": ' + "9" * 5000 + "}}", id="thousands of digits"),
+        pytest.param('{"choices": {"text": "a"}}', id="choices that are no list"),
+        pytest.param("7", id="a number"),
+        pytest.param("", id="nothing"),
+    ],
+)
+def test_what_is_no_completion_is_an_error_that_shows_it(body: str) -> None:
+    with pytest.raises(HarnessError, match="sent something other than a completion: ") as caught:
+        CompletionReader().whole(body.encode())
+    assert caught.value.kind == "malformed_reply"
+    assert len(caught.value.message) < 600
+
+
+def test_an_id_may_be_a_number_and_a_time_endless() -> None:
+    reader = CompletionReader()
+    reader.whole(b'{"id": 7, "choices": [], "timings": {"prompt_n": 1e999, "predicted_ms": 5}}')
+    assert (reader.reply_id, reader.timings) == ("7", {"predicted_ms": 5})
+    reader.check_counts()
+
+
 def test_a_chat_is_read_streamed_and_whole_with_what_is_thought_before_it() -> None:
     streamed, whole = CompletionReader(chat=True), CompletionReader(chat=True)
     deltas = [{"role": "assistant", "content": ""}, {"reasoning_content": "so"}, {"reasoning": " then"}]
