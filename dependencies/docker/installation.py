@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, field_validator
 
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
+from agent.component.downloads import Download, not_carried
 from agent.core.errors import HostError, LiftedBy, refusals_lifted_by
 from agent.facts.boot import SYSTEMD
 from agent.facts.docker import (
@@ -22,7 +23,7 @@ from agent.facts.docker import (
     upstream_version,
 )
 from agent.facts.linux import ARCHITECTURE, DISTRIBUTION
-from agent.facts.packages import INSTALLED_PACKAGES
+from agent.facts.packages import INSTALLED_PACKAGES, PACKAGE_MANAGER
 from agent.facts.services import service
 from agent.facts.storage import MOUNTS, free_bytes
 from agent.facts.users import ROOT
@@ -33,6 +34,7 @@ from dependencies.docker.service import refuse_to_stop_containers, start_command
 from dependencies.docker.sources import DOWNLOADS, DockerSource, docker_source, pinned
 from dependencies.docker.undo import undo_plan
 from dependencies.packages.apt_repository import AptRepositoryWish
+from dependencies.packages.bundled_debs import deb_downloads
 from dependencies.packages.package_managers import PackageWish, installation_steps, manager_of, require_root
 from dependencies.packages.signing_key import SigningKey
 from dependencies.system.groups import checked_names, group_steps, user_names
@@ -141,6 +143,15 @@ class DockerInstallation(Dependency):
             kind = engine.kind if engine else "an engine of another host"
             return Plan(nothing_to_do=f"{kind} answers with {server.version if server else '?'}")
         return Plan(tuple(steps))
+
+    def downloads(self, facts: Facts) -> tuple[Download, ...]:
+        """Return the engine's packages from their repository."""
+        manager = facts[PACKAGE_MANAGER]
+        if manager != "apt":
+            raise not_carried(f"packages of {manager}")
+        source = self._source(facts, manager, None)
+        repository = source.repository if isinstance(source.repository, AptRepositoryWish) else None
+        return deb_downloads(self._wishes(source, manager, None), repository=repository)
 
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
