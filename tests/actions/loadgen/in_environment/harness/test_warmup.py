@@ -87,7 +87,7 @@ def test_a_clock_that_stands_still_tells_no_rate(
         # An engine for 16 samples at once: the unmeasured first round, 8, 16, then no gain with 32.
         pytest.param([9.0, 2.0, 2.0, 4.0], [8, 8, 16, 32], 8.0, 16, id="saturated"),
         pytest.param([9.0, 2.0, 3.9, 7.6], [8, 8, 16], 16 / 3.9, 16, id="a little faster than before"),
-        pytest.param([9.0, 0.8, 16 / 11, 8.0], [8, 8, 16, 32], 11.0, 16, id="exactly a tenth faster goes on"),
+        pytest.param([9.0, 2.2, 3.9, 8.0], [8, 8, 16, 32], 16 / 3.9, 16, id="over a tenth faster goes on"),
         pytest.param([9.0, 2.0, 5.0], [8, 8, 16], 4.0, 8, id="slower than before"),
         pytest.param([0.1, 10.0, 12.0], [8, 8, 16], 16 / 12, 16, id="ten seconds are not too long"),
         pytest.param([0.1, 10.5], [8, 8], 8 / 10.5, 8, id="a round of over ten seconds is the last"),
