@@ -1,8 +1,9 @@
 """Read an OpenAI-style completion, streamed or whole: a pure function of its bytes.
 
 Formats: OpenAI's completions and chat API with ``stream_options.include_usage``; llama.cpp's server adds
-``timings``, vLLM ends with a chunk that has usage and no choices. Reasoning is in ``reasoning_content``
-(vLLM's older name, llama.cpp's) or ``reasoning`` (vLLM's newer name).
+``timings``, vLLM ends with a chunk that has usage and no choices. Token ids are in ``token_ids`` of a choice
+(vLLM, ``return_token_ids``) or in ``__verbose`` (llama.cpp, ``verbose`` and ``return_tokens``). Reasoning is
+in ``reasoning_content`` (vLLM's older name, llama.cpp's) or ``reasoning`` (vLLM's newer name).
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from .errors import HarnessError
 
 _SHOWN = 200
 _NUMBERS = (int, float)
+_UNSENT = -1
+_MOST_UNSENT = 1000
 _FAILURES = ("abort", "error")
 """Values of finish_reason (of vLLM and SGLang) for an incomplete answer."""
 
@@ -35,6 +38,8 @@ class CompletionReader:
         model: the model named by the reply, or the first different one named by a part; None for none.
         oddities: signs that no honest reply has, by the names of ``reply_log``.
         timings: llama.cpp's own timings of the request.
+        token_ids: the answer's token ids, if they were requested; -1 for a token within a character, whose id
+            llama.cpp does not stream.
     """
 
     def __init__(self, *, chat: bool = False) -> None:
@@ -49,7 +54,7 @@ class CompletionReader:
         self.oddities: set[str] = set()
         self.timings: dict[str, Any] = {}
         self._output_tokens: int | None = None
-        self._token_ids = 0
+        self.token_ids: list[int] = []
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
@@ -96,6 +101,8 @@ class CompletionReader:
                 self._usage(usage)
             if timings := chunk.get("timings"):
                 self._timings(timings)
+            if verbose := chunk.get("__verbose"):
+                self._verbose(verbose)
         except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
             shown = text[:_SHOWN].decode(errors="replace")
             raise HarnessError(
@@ -111,7 +118,7 @@ class CompletionReader:
         if choice.get("index"):
             self.oddities.add("choices")
         if ids := choice.get("token_ids"):
-            self._token_ids += len(ids)
+            self.token_ids += ids
         if finish:
             if finish in _FAILURES:
                 raise _engine_error(f"it ended an answer with finish_reason {finish}".encode())
@@ -139,12 +146,20 @@ class CompletionReader:
         if (cached := timings.get("cache_n")) is not None:
             self.cached_tokens = max(_count(cached), self.cached_tokens or 0)
 
+    def _verbose(self, told: dict[str, Any]) -> None:
+        tokens = told.get("tokens", ())
+        unsent = _count(told.get("tokens_predicted", 0)) - len(self.token_ids) - len(tokens)
+        if unsent > _MOST_UNSENT:
+            raise ValueError(f"{unsent} tokens without an id")
+        self.token_ids += [_UNSENT] * unsent
+        self.token_ids += tokens
+
     def check_counts(self) -> None:
         """Record contradictions between the counts of the whole reply."""
         tokens = self._output_tokens
         if tokens is None:
             return
-        if self._token_ids and self._token_ids != tokens:
+        if self.token_ids and len(self.token_ids) != tokens:
             self.oddities.add("token_ids")
         if self.timings.get("predicted_n", tokens) != tokens:
             self.oddities.add("timed_tokens")

@@ -67,7 +67,7 @@ def test_nothing_recorded_is_an_empty_table(tmp_path: Path) -> None:
     [(20, 20, True), (19, 20, False), (20, 19, False)],
 )
 def test_waits_of_new_samples_and_of_known_ones(new: int, old: int, *, compared: bool) -> None:
-    """The engine had samples 0 to 9 before the test; others are known when they come again."""
+    """Ask an engine that had samples 0 to 9 before the test; others are known when they come again."""
     samples: list[tuple[int, float, float | None, float | None]] = []
     samples += [(10 + number, 1.0, 1.75, 9.0) for number in range(new)]
     samples += [(number % 20, 2.0, None, 2.25) for number in range(min(old, 10))]

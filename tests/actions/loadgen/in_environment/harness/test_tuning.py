@@ -120,7 +120,7 @@ def test_drift_is_exact_where_nothing_scatters() -> None:
 
 @pytest.mark.parametrize(("growth", "counts"), [(0.3, False), (0.45, True)])
 def test_growth_counts_beyond_four_times_the_scatter_of_the_median(growth: float, *, counts: bool) -> None:
-    """The scatter of 36 waits at a distance of 0.6 s from their median is 0.6 / 6 s."""
+    """Scatter 36 waits at a distance of 0.6 s from their median, whose scatter is then 0.6 / 6 s."""
     issued = [number / 2 for number in range(108)]
     first = [1.4, 2.6] * 18
     waited = first + [2.0] * 36 + [2.0 + growth] * 36
