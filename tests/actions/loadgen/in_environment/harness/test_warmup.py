@@ -212,3 +212,15 @@ def test_the_first_failure_of_the_engine_is_the_warm_up_s(monkeypatch: pytest.Mo
 
     with pytest.raises(HarnessError, match="the engine ended"):
         Slow(monkeypatch, fail).run(lambda warm_up: warm_up.run(5), timeout_s=0.01)
+
+
+def test_an_engine_that_answers_nothing_at_all_ends_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(Slow):
+        def submit(self, batch: Batch, sink: Any) -> None:
+            self._left = [partial(step, self, batch, sink) for step in self._steps]
+
+    def late(engine: Slow, _batch: Batch, _sink: Any) -> None:
+        engine.now += 0.02
+
+    with pytest.raises(HarnessError, match="with 5 of 5 samples unanswered"):
+        Silent(monkeypatch, late).run(lambda warm_up: warm_up.run(5), timeout_s=0.01)
