@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from agent.core.errors import ParseError
 from agent.core.records import Metric, Relativity
-from parsers.numbers import number
+from parsers.numbers import measured, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -82,7 +82,7 @@ def _metrics(known: tuple[str, str, Relativity, int], rest: str, label: str) -> 
     match = _REST.fullmatch(rest)
     if match is None or ("%" in rest) is not (unit == "ratio" and name != "perplexity_ratio"):
         raise ParseError(f"{label} is {rest[:60]!r}, which is not a number with its uncertainty")
-    value, error = number(match["value"], label), number(match["error"], f"the uncertainty of {label}")
+    value, error = number(match["value"], label), measured(match["error"], f"the uncertainty of {label}")
     percent = "%" in rest
     for suffix, told, level in (("", value, verbosity), ("_stderr", error, 3)):
         if told is not None:

@@ -13,7 +13,7 @@ import re
 from agent.core.errors import ParseError
 from agent.core.records import Metric, Relativity
 from parsers.llamacpp.runs import one
-from parsers.numbers import measured, number, whole
+from parsers.numbers import measured, whole
 
 _HEAD = re.compile(r"^task[ \t]+acc_norm[ \t]*$|calculating TruthfulQA score", re.MULTILINE)
 _RUNNING = re.compile(r"^(?P<done>\d{1,9})[ \t]+(?P<percent>\d{1,3}\.\d{8})[ \t]*$", re.MULTILINE)
@@ -73,7 +73,7 @@ def multiple_choice_metrics(text: str, name: str = "multiple_choice") -> tuple[M
         raise ParseError(
             "no task was scored", details=tuple(match[1].strip() for match in _ERROR.finditer(text))[-3:]
         )
-    error = number(final["error"], "the standard error") if final else None
+    error = measured(final["error"], "the standard error") if final else None
     chance_line = _CHANCE.search(text)
     chance = measured(chance_line["percent"], "the random chance") if chance_line else None
     metrics = [

@@ -10,7 +10,7 @@ import re
 from agent.core.errors import ParseError
 from agent.core.records import Metric, Relativity
 from parsers.llamacpp.runs import one
-from parsers.numbers import finite, number, whole
+from parsers.numbers import finite, measured, whole
 
 _HEAD = re.compile(r"(?:calculating perplexity|computing) over (?P<chunks>\d+) chunks")
 _RUNNING = re.compile(r"\[(?P<chunk>\d{1,9})\](?P<value>-?\w+\.?\d*),")
@@ -51,14 +51,15 @@ def perplexity_metrics(text: str) -> tuple[Metric, ...]:
     """Return the perplexity and its standard error; if the log was cut off, the last running value.
 
     Raises:
-        ParseError: if the log has no finite value, or several results.
+        ParseError: if the log has no finite value, one below 0, or several results.
     """
     final = one(_FINAL, text, "final estimate")
     running = list(_RUNNING.finditer(text))
     if final:
-        value = number(final["value"], "the perplexity")
+        value = measured(final["value"], "the perplexity")
     else:
         value = finite(running[-1]["value"]) if running else None
+        value = measured(value, "the perplexity")
     if value is None:
         raise ParseError(
             "no perplexity was measured, or it is not a number",
@@ -66,7 +67,7 @@ def perplexity_metrics(text: str) -> tuple[Metric, ...]:
             details=tuple(match[1].strip() for match in _ERROR.finditer(text)),
         )
     metrics = [Metric("perplexity", value, "perplexity", Relativity.LOWER, "exp of the mean loss per token")]
-    error = number(final["error"], "the standard error") if final else None
+    error = measured(final["error"], "the standard error") if final else None
     if error is not None:
         metrics.append(
             Metric("perplexity_stderr", error, "perplexity", Relativity.LOWER, "standard error", verbosity=2)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from agent.core.errors import ParseError
 from agent.core.records import Metric, Relativity
 from parsers.llamacpp.runs import one
-from parsers.numbers import measured, number, whole
+from parsers.numbers import measured, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +81,7 @@ def winogrande_result(text: str) -> tuple[tuple[Metric, ...], bool]:
     if last is None:
         raise ParseError("no task of Winogrande was scored")
     metrics = [*_score("winogrande_accuracy", last["percent"], "choices whose sentence is the likelier")]
-    if final and (error := number(final["error"], "the standard error")) is not None:
+    if final and (error := measured(final["error"], "the standard error")) is not None:
         metrics.append(
             Metric("winogrande_accuracy_stderr", error / 100, "ratio", Relativity.LOWER, "standard error", 2)
         )

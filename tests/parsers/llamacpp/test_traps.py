@@ -56,6 +56,7 @@ NOTHING_GENERATED = timings(
     TOTAL,
 )
 RUNNING = "\ntask\tacc_norm\n1\t100.00000000\n2\t50.00000000\n3\t66.66666667\n4\t50.00000000\n\n"
+PERPLEXITY = "perplexity: calculating perplexity over 9 chunks, n_ctx=512\n"
 FINAL = "Final result: 50.0000 +/- 28.8675\nRandom chance: 25.0000 +/- 25.0000\n\n"
 
 
@@ -167,6 +168,21 @@ def test_no_numbers_are_an_error(text: str, detail: str) -> None:
     with pytest.raises(ParseError) as refusal:
         parse_text(text)
     assert detail in "\n".join(refusal.value.details)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PERPLEXITY + "Final estimate: PPL = -9.5 +/- 0.1\n",
+        PERPLEXITY + "Final estimate: PPL = 9.5 +/- -0.1\n",
+        PERPLEXITY + "[1]-9.5000,",
+        RUNNING + FINAL.replace("28.8675", "-28.8675"),
+        "Final Winogrande score(4 tasks): 50.0 +/- -1.0\n",
+    ],
+)
+def test_a_perplexity_or_an_error_below_0_is_refused(text: str) -> None:
+    with pytest.raises(ParseError, match="which is below 0"):
+        parse_text(text)
 
 
 def test_a_perplexity_that_was_cut_is_incomplete() -> None:

@@ -81,6 +81,10 @@ def test_a_search_that_could_not_end_is_refused(values: dict[str, Any], message:
         Tuning(**values)
 
 
+def test_a_bracket_of_exactly_the_precision_is_small_enough() -> None:
+    assert Search(40.0, Tuning(precision=0.02), 50.0, 51.0, [50.0, 51.0]).next_rate() is None
+
+
 def test_the_least_values_of_a_search_are_accepted() -> None:
     Tuning(start_qps=0.5, trial_s=0.5, trial_queries=1, precision=0.001, most_trials=1, final_attempts=1)
 

@@ -87,7 +87,7 @@ def test_a_clock_that_stands_still_tells_no_rate(
         # An engine for 16 samples at once: the unmeasured first round, 8, 16, then no gain with 32.
         pytest.param([9.0, 2.0, 2.0, 4.0], [8, 8, 16, 32], 8.0, 16, id="saturated"),
         pytest.param([9.0, 2.0, 3.9, 7.6], [8, 8, 16], 16 / 3.9, 16, id="a little faster than before"),
-        pytest.param([9.0, 2.2, 4.0, 8.0], [8, 8, 16, 32], 4.0, 16, id="exactly a tenth faster goes on"),
+        pytest.param([9.0, 2.2, 3.9, 8.0], [8, 8, 16, 32], 16 / 3.9, 16, id="over a tenth faster goes on"),
         pytest.param([9.0, 2.0, 5.0], [8, 8, 16], 4.0, 8, id="slower than before"),
         pytest.param([0.1, 10.0, 12.0], [8, 8, 16], 16 / 12, 16, id="ten seconds are not too long"),
         pytest.param([0.1, 10.5], [8, 8], 8 / 10.5, 8, id="a round of over ten seconds is the last"),
@@ -212,3 +212,15 @@ def test_the_first_failure_of_the_engine_is_the_warm_up_s(monkeypatch: pytest.Mo
 
     with pytest.raises(HarnessError, match="the engine ended"):
         Slow(monkeypatch, fail).run(lambda warm_up: warm_up.run(5), timeout_s=0.01)
+
+
+def test_an_engine_that_answers_nothing_at_all_ends_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(Slow):
+        def submit(self, batch: Batch, sink: Any) -> None:
+            self._left = [partial(step, self, batch, sink) for step in self._steps]
+
+    def late(engine: Slow, _batch: Batch, _sink: Any) -> None:
+        engine.now += 0.02
+
+    with pytest.raises(HarnessError, match="with 5 of 5 samples unanswered"):
+        Silent(monkeypatch, late).run(lambda warm_up: warm_up.run(5), timeout_s=0.01)
