@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,7 +30,7 @@ from agent.profile.structure import read_profile
 from agent.store.command_documents import ErrorDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from agent.profile import Element
 
@@ -180,7 +183,7 @@ YAML = [block for block in blocks() if block.language == "yaml" and block.page.n
 
 @pytest.mark.parametrize("block", YAML, ids=[block.name for block in YAML])
 def test_types_and_parameters_of_an_example_exist(block: Block) -> None:
-    """Check every page but extending.md: test_extending.py builds, installs and runs its examples."""
+    """Check all pages but extending.md, whose examples test_extending.py builds, installs and runs."""
     value = yaml.safe_load(block.text.replace("…", "more: true"))
     for element in elements_of(value):
         kind = element.get("type") or element["Type"]
@@ -230,16 +233,24 @@ def test_a_quoted_error_is_still_in_the_code(message: str) -> None:
     assert is_there, f"{message}: correct the page, or take it out"
 
 
-def test_the_tutorial_profile_gives_its_results(
-    vcagent: Callable[..., tuple[int, str, str]], tmp_path: Path
-) -> None:
+def test_the_tutorial_profile_gives_its_results(tmp_path: Path) -> None:
     (tmp_path / "timeit.yaml").write_text(FILES["timeit.yaml"], encoding="utf-8")
-    results = ("--results-dir", str(tmp_path / "results"))
-    profile = ("--profile", str(tmp_path / "timeit.yaml"))
-    code, shown, errors = vcagent(*profile, *results, "--parameters", "Repeats=1")
-    assert code == 0, errors
-    assert "✓ VALID" in shown
-    assert "Time per loop" in shown
-    code, shown, _ = vcagent(*profile, *results, "--set", "timeit.expect=time_per_loop < 1e-9")
-    assert code == 7
-    assert "is expected, missed by" in shown
+
+    def run(*options: str) -> subprocess.CompletedProcess[str]:
+        program = [sys.executable, "-m", "agent", "--profile", "timeit.yaml", "--parameters", "Repeats=1"]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "VCAGENT_PACKAGE_DIR": str(tmp_path / "packages"),
+        }
+        return subprocess.run(
+            [*program, *options], check=False, capture_output=True, text=True, cwd=tmp_path, env=environment
+        )
+
+    valid = run()
+    assert valid.returncode == 0, valid.stderr
+    assert "✓ VALID" in valid.stdout
+    assert "Time per loop" in valid.stdout
+    invalid = run("--set", "timeit.expect=time_per_loop < 1e-9")
+    assert invalid.returncode == 7
+    assert "is expected, missed by" in invalid.stdout

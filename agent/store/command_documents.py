@@ -388,6 +388,7 @@ class SubmissionBuildDocument(CommandDocument):
     output: str | None = Field(None, description="The tree's folder; null if nothing was filed.")
     filed: list[dict[str, Any]] = Field(default_factory=list)
     missing: list[dict[str, Any]] = Field(default_factory=list)
+    commands: list[str] = Field(default_factory=list, description="Commands that run what is missing.")
 
 
 def command_documents() -> tuple[type[CommandDocument], ...]:

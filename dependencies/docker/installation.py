@@ -29,6 +29,7 @@ from agent.facts.storage import MOUNTS, free_bytes
 from agent.facts.users import ROOT
 from dependencies.docker.cli import docker_remedy
 from dependencies.docker.daemon import require_readable
+from dependencies.docker.proxy import checked_proxy, proxy_steps
 from dependencies.docker.service import refuse_to_stop_containers, start_command, start_engine
 from dependencies.docker.sources import DOWNLOADS, DockerSource, docker_source, pinned
 from dependencies.docker.undo import undo_plan
@@ -75,8 +76,11 @@ class DockerInstallationParameters(ComponentParameters):
     key_fingerprint: str = Field(
         "", description="The key's fingerprint; by default Docker's, if KeyUri is not given."
     )
+    http_proxy: str = Field("", description="The engine's proxy for http; empty keeps its settings.")
+    https_proxy: str = Field("", description="The engine's proxy for https, and so for most registries.")
+    no_proxy: str = Field("", description="Hosts that the engine reaches without a proxy, with commas.")
     restart_with_containers: bool = Field(
-        default=False, description="Whether to change the version even if that stops running containers."
+        default=False, description="Whether to change version or proxy even if that stops running containers."
     )
     required_space: int = Field(2048, ge=0, description="Free space that an installation needs, in MiB.")
     lock_timeout: float = Field(600, ge=0, description="Seconds to wait for another package manager.")
@@ -87,6 +91,11 @@ class DockerInstallationParameters(ComponentParameters):
         if value and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+:~_*-]*", value):
             raise ValueError("write a version, such as 27.3.1")
         return value
+
+    @field_validator("http_proxy", "https_proxy")
+    @classmethod
+    def _is_proxy(cls, value: str) -> str:
+        return checked_proxy(value)
 
     _names = field_validator("usernames", mode="before")(user_names)
     _are_names = field_validator("usernames", "username")(checked_names)
@@ -115,8 +124,10 @@ class DockerInstallation(Dependency):
         self._check_engine(facts, engine)
         require_readable(facts[DAEMON_CONFIG])
         steps = self._installation(facts, engine)
-        if reason := self._why_start(facts, installing=bool(steps)):
+        installing = bool(steps)
+        if reason := self._why_start(facts, installing=installing):
             steps.append(self._start_step(facts, reason))
+        steps += self._proxy_steps(facts, installing=installing)
         steps += self._group_steps(facts)
         if steps and not facts[ROOT]:
             problem = facts[DOCKER_PROBLEM] or ""
@@ -282,6 +293,15 @@ class DockerInstallation(Dependency):
 
         # An engine that is replaced by another version answers before and after the installation.
         return Step("start", reason, run, shlex.join(command), None if holds(facts) else holds)
+
+    def _proxy_steps(self, facts: Facts, *, installing: bool) -> list[Step]:
+        parameters = self.parameters
+        proxies = {
+            "http-proxy": parameters.http_proxy,
+            "https-proxy": parameters.https_proxy,
+            "no-proxy": parameters.no_proxy,
+        }
+        return proxy_steps(proxies, facts, installing=installing, allowed=parameters.restart_with_containers)
 
     def _group_steps(self, facts: Facts) -> list[Step]:
         return group_steps(
