@@ -177,7 +177,7 @@ def make_archive(archive: Path, make: Callable[[Path], Manifest]) -> Manifest:
     with TemporaryDirectory(prefix=".vcagent-archive-", dir=archive.parent) as work:
         folder = Path(work) / archive.stem
         manifest = make(folder)
-        with replacing(archive) as file, tarfile.open(fileobj=file, mode="w") as packed:
+        with replacing(archive) as file, tarfile.TarFile(fileobj=file, mode="w") as packed:
             packed.add(folder, arcname=folder.name)
     return manifest
 
