@@ -4,10 +4,11 @@ Fleets are simulated with normal noise and a number of hosts that are 7 % slow. 
 rules as ``vcagent diagnose`` does, by SuperBench's rule (5 % below the median, ``x < -0.05``) and by a plain
 z-score (3 standard deviations below the mean). The same seed gives the same figures.
 
-A second part has noise that is not normal, and many metrics at once: a fleet counts as falsely alarmed if a
-healthy host is named by any metric. The noise has the same standard deviation: heavy tails (Student's t with
-3 degrees of freedom), a skew to slow runs (a negative gamma of shape 2), and one run in 20 that is 4 standard
-deviations slow.
+A second part has noise that is not normal, one or three runs of each host, and many metrics at once: a fleet
+counts as falsely alarmed if a healthy host is named by any metric. The noise has the same standard deviation:
+Student's t with 3 degrees of freedom, Laplace, lognormal with the long tail on the slow side, a skew to slow
+runs (a negative gamma of shape 2), normal noise that is four times as wide in one run of 20, and normal noise
+with one run in 20 that is 4 standard deviations slow.
 
     python benchmarks/diagnosis_error_rates.py benchmarks/results/diagnosis_error_rates.json [normal|other]
 
@@ -21,6 +22,7 @@ import math
 import random
 import statistics
 import sys
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,19 +39,26 @@ if TYPE_CHECKING:
 
 SEED = 20
 LOSS = 0.07
-FLEETS = {4: 400, 8: 400, 16: 400, 64: 100}
-"""Simulated fleets of each kind by number of hosts; 400 if no host is sick."""
+FLEETS = {4: 200, 8: 200, 16: 200, 64: 60}
+"""Simulated fleets of each kind by number of hosts."""
 NOISES = (0.002, 0.01, 0.02, 0.05, 0.2)
 SICK = (0, 1, 3)
 REPEATS = (1, 3)
-OTHER_FLEETS = {16: 60, 64: 20}
-OTHER_NOISES = (0.01, 0.05)
-METRICS = (1, 20)
+OTHER_FLEETS = {(4, 1): 100, (16, 1): 100, (64, 1): 60, (16, 20): 25, (256, 1): 10}
+"""Simulated fleets of each kind by number of hosts and of metrics."""
+OTHER_NOISES = (0.01, 0.03)
 RULES = default_rules()
 
 Runs = dict[str, list[float]]
-Named = tuple[set[str], bool]
-"""The reported hosts, and True if some value was reported as not judged."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """The answer of a judge: hosts called sick, hosts called suspect, and True if a host was not judged."""
+
+    sick: set[str]
+    suspect: set[str] = field(default_factory=set)
+    is_unjudged: bool = False
 
 
 def by_default_rules(metrics: Sequence[Runs]) -> Named:
@@ -63,9 +72,12 @@ def by_default_rules(metrics: Sequence[Runs]) -> Named:
     try:
         hosts = diagnose(observe(measured), RULES).hosts
     except UsageError:
-        return set(), True
-    sick = {host.host for host in hosts if host.state is HostState.SICK}
-    return sick, any(host.state is HostState.NOT_JUDGED for host in hosts)
+        return Named(set(), is_unjudged=True)
+    sick, suspect, unjudged = (
+        {host.host for host in hosts if host.state is state}
+        for state in (HostState.SICK, HostState.SUSPECT, HostState.NOT_JUDGED)
+    )
+    return Named(sick, suspect, is_unjudged=bool(unjudged))
 
 
 def by_superbench(metrics: Sequence[Runs]) -> Named:
@@ -75,7 +87,7 @@ def by_superbench(metrics: Sequence[Runs]) -> Named:
         middles = {host: statistics.median(values) for host, values in fleet.items()}
         baseline = statistics.median(middles.values())
         named |= {host for host, value in middles.items() if value / baseline - 1 < -0.05}
-    return named, False
+    return Named(named)
 
 
 def by_z_score(metrics: Sequence[Runs]) -> Named:
@@ -85,7 +97,7 @@ def by_z_score(metrics: Sequence[Runs]) -> Named:
         means = {host: statistics.fmean(values) for host, values in fleet.items()}
         mean, deviation = statistics.fmean(means.values()), statistics.stdev(means.values())
         named |= {host for host, value in means.items() if value < mean - 3 * deviation}
-    return named, False
+    return Named(named)
 
 
 def student(source: random.Random) -> float:
@@ -104,8 +116,27 @@ def spiky(source: random.Random) -> float:
     return source.gauss(0, 1) - 4 * (source.random() < 0.05)
 
 
+def laplace(source: random.Random) -> float:
+    """Noise of Laplace's distribution, of standard deviation 1."""
+    return source.expovariate(math.sqrt(2)) * source.choice((-1, 1))
+
+
+def lognormal(source: random.Random) -> float:
+    """Lognormal noise (sigma 0.5) with the long tail on the slow side, of standard deviation 1."""
+    square = math.exp(0.25)
+    return (math.sqrt(square) - source.lognormvariate(0, 0.5)) / math.sqrt((square - 1) * square)
+
+
+def contaminated(source: random.Random) -> float:
+    """Normal noise, four times as wide in one run of 20, of standard deviation 1."""
+    return source.gauss(0, 4 if source.random() < 0.05 else 1) / math.sqrt(0.95 + 0.05 * 16)
+
+
 SHAPES: dict[str, Callable[[random.Random], float]] = {
-    "heavy tails": student,
+    "Student's t, 3": student,
+    "Laplace": laplace,
+    "lognormal": lognormal,
+    "contaminated": contaminated,
     "skewed to slow": skewed,
     "slow spikes": spiky,
 }
@@ -117,24 +148,26 @@ JUDGES: dict[str, Callable[[Sequence[Runs]], Named]] = {
 }
 
 
-def other_rates(hosts: int, noise: float, sick: int, metrics: int, shape: str) -> dict[str, object]:
-    """Return the rates of one kind of fleet whose noise is not normal, with three runs a host."""
-    source = random.Random(f"{SEED} {hosts} {noise} {sick} {metrics} {shape}")  # noqa: S311 - a simulation
+def other_rates(
+    *, hosts: int, noise: float, sick: int, metrics: int, shape: str, repeats: int
+) -> dict[str, object]:
+    """Return the rates of one kind of fleet whose noise is not normal."""
+    source = random.Random(f"{SEED} {hosts} {noise} {sick} {metrics} {shape} {repeats}")  # noqa: S311
     slow = {f"host-{number:03}" for number in range(sick)}
     fleets = [
         [
             {
                 f"host-{number:03}": [
-                    (1 - LOSS * (number < sick)) * (1 + noise * SHAPES[shape](source)) for _ in range(3)
+                    (1 - LOSS * (number < sick)) * (1 + noise * SHAPES[shape](source)) for _ in range(repeats)
                 ]
                 for number in range(hosts)
             }
             for _ in range(metrics)
         ]
-        for _ in range(OTHER_FLEETS[hosts])
+        for _ in range(OTHER_FLEETS[hosts, metrics])
     ]
-    kind = {"hosts": hosts, "noise": noise, "shape": shape, "metrics": metrics, "sick": sick, "repeats": 3}
-    return {**kind, **judged(fleets, slow)}
+    kind = {"hosts": hosts, "noise": noise, "shape": shape, "metrics": metrics, "sick": sick}
+    return {**kind, "repeats": repeats, **judged(fleets, slow)}
 
 
 def judged(fleets: Sequence[Sequence[Runs]], slow: set[str]) -> dict[str, object]:
@@ -143,10 +176,14 @@ def judged(fleets: Sequence[Sequence[Runs]], slow: set[str]) -> dict[str, object
     for name, judge in JUDGES.items():
         found = [judge(metrics) for metrics in fleets]
         counts = {
-            "false_alarm": sum(bool(named - slow) for named, _ in found),
-            "all_found": sum(named >= slow for named, _ in found),
-            "missed_in_silence": sum(not (named >= slow or unjudged) for named, unjudged in found),
-            "not_judged": sum(unjudged for _, unjudged in found),
+            "false_alarm": sum(bool(one.sick - slow) for one in found),
+            "all_found": sum(one.sick >= slow for one in found),
+            "suspects": sum(bool(one.suspect - slow) for one in found),
+            "all_sick_or_suspect": sum(one.sick | one.suspect >= slow for one in found),
+            "missed_in_silence": sum(
+                not (one.sick | one.suspect >= slow or one.is_unjudged) for one in found
+            ),
+            "not_judged": sum(one.is_unjudged for one in found),
         }
         rates_of[name] = {what: round(count / len(fleets), 4) for what, count in counts.items()}
     return rates_of
@@ -154,7 +191,7 @@ def judged(fleets: Sequence[Sequence[Runs]], slow: set[str]) -> dict[str, object
 
 def rates(hosts: int, noise: float, sick: int, repeats: int) -> dict[str, object]:
     """Return the rates of each judge for one kind of fleet."""
-    count = FLEETS[hosts] if sick else max(FLEETS.values())
+    count = FLEETS[hosts]
     source = random.Random(f"{SEED} {hosts} {noise} {sick} {repeats}")  # noqa: S311 - a simulation
     slow = {f"host-{number:03}" for number in range(sick)}
     fleets = [
@@ -190,8 +227,14 @@ def normal() -> list[dict[str, object]]:
 def other() -> list[dict[str, object]]:
     """Return the rates with other noise and several metrics."""
     found = []
-    for hosts, noise, sick, metrics, shape in product(OTHER_FLEETS, OTHER_NOISES, (0, 1), METRICS, SHAPES):
-        found.append(other_rates(hosts, noise, sick, metrics, shape))
+    for (hosts, metrics), noise, sick, shape, repeats in product(
+        OTHER_FLEETS, OTHER_NOISES, (0, 1), SHAPES, REPEATS
+    ):
+        if sick and (noise > OTHER_NOISES[0] or metrics > 1 or hosts not in FLEETS):
+            continue
+        found.append(
+            other_rates(hosts=hosts, noise=noise, sick=sick, metrics=metrics, shape=shape, repeats=repeats)
+        )
         print(json.dumps(found[-1]), flush=True)
     return found
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _FOLDER = Path(__file__).parent / "gpus"
+_QUALITY = re.compile(r"-99(\.9)?$")
+"""The end of a benchmark's name that says which accuracy it must reach."""
 
 
 class ScenarioDefaults(BaseModel):
@@ -65,6 +67,10 @@ class GpuModel(BaseModel):
     vllm: dict[str, EngineDefaults] = Field(
         default_factory=dict, description="Measured settings, which override the derived ones."
     )
+
+    def settings_for(self, model: str) -> EngineDefaults | None:
+        """Return the settings for a model or benchmark; llama2-70b's are also those of llama2-70b-99.9."""
+        return self.vllm.get(_QUALITY.sub("", model))
 
     def is_called(self, driver_name: str) -> bool:
         """Return True if a driver's name means this kind; L40S is not an L4."""

@@ -74,10 +74,11 @@ class VllmParameters(BaseModel):
     @field_validator("environment")
     @classmethod
     def _gpus_are_chosen_for_all(cls, value: dict[str, str]) -> dict[str, str]:
-        if "CUDA_VISIBLE_DEVICES" in value:
-            raise ValueError(
-                "CUDA_VISIBLE_DEVICES chooses GPUs for the whole run: set it in the environment of vcagent"
-            )
+        for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
+            if name in value:
+                raise ValueError(
+                    f"{name} chooses GPUs for the whole run: set it in the environment of vcagent"
+                )
         return value
 
 
@@ -113,7 +114,7 @@ def engine_settings(
     """
     count = asked.gpus or len(gpus)
     kind = gpu_model(gpus[0].name) if gpus else None
-    known = kind.vllm.get(model) if kind else None
+    known = kind.settings_for(model) if kind else None
     own = known.scenarios.get(scenario) if known else None
     engine: dict[str, Any] = {**(known.engine if known else {}), **(own.engine if own else {})}
     origin = [f"gpu_configs has {model} on {kind.name}" if kind and known else "vLLM's own defaults"]

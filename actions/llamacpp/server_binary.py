@@ -77,7 +77,8 @@ class ServerBinary:
             )
         asked = processes.run([str(path), "--help"], log=log.with_suffix(".help"), timeout_s=60, check=False)
         words = frozenset(re.findall(r"--[a-z][a-z0-9-]*", asked.stdout + asked.stderr))
-        facts = {"engine": "llama.cpp", "engine_version": str(build), "engine_commit": build.commit}
+        named = {"engine_version": str(build), "engine_commit": build.known_commit}
+        facts = {"engine": "llama.cpp", **{name: value for name, value in named.items() if value}}
         devices = listed_devices(path, processes, log) if "--list-devices" in words else None
         return cls(path, words, facts, devices)
 

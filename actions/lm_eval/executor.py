@@ -17,11 +17,13 @@ from actions.lm_eval.command import lm_eval_command, lm_eval_environment, tasks_
 from actions.lm_eval.contained import in_container
 from actions.lm_eval.judging import judge
 from actions.lm_eval.parameters import LmEvalParameters
+from actions.loadgen.in_environment.harness.backends.vllm_log import news_of
 from agent.component.component import Action, ComponentParameters, Plan, Step, StepOutcome
 from agent.core.errors import ActionFailedError, HostError, LiftedBy
 from agent.core.records import ParsedOutput
 from agent.facts.agent_paths import lift_of_path
 from agent.facts.visible_gpus import chosen_devices
+from gpu_configs.model_identity import own_name
 from parsers.lm_eval import parse_folder
 
 if TYPE_CHECKING:
@@ -128,12 +130,14 @@ class LmEvalExecutor(Action):
                 check_echo(url, asked.endpoint_model or asked.model, key)
             self._evaluate(context, case_dir, url, key)
         results_at_the_top(case_dir)
-        output = judge(parse_folder(case_dir)[-1], asked)
+        named = own_name(asked.model, asked.model_path) if asked.model_path else asked.model
+        output = judge(parse_folder(case_dir)[-1], asked.model_copy(update={"model": named}))
         output = replace(output, details={**output.details, **image})
         return StepOutcome(_sentence(output), (output,), case_dir)
 
     def _evaluate(self, context: StepContext, case_dir: Path, url: str, key: str) -> None:
-        asked, shown = self.asked, _ShownProgress(context.progress)
+        asked = self.asked
+        shown = _ShownProgress(context.progress, asked.model_path)
         ended = context.processes.run(
             lm_eval_command(asked, url=url, output=case_dir),
             log=context.log,
@@ -214,14 +218,22 @@ def _sentence(output: ParsedOutput) -> str:
 
 
 class _ShownProgress:
-    """Turns lm-eval's progress bars into the step's progress."""
+    """Turns lm-eval's progress bars, and vLLM's messages, into the step's progress.
 
-    def __init__(self, progress: Progress) -> None:
+    Args:
+        progress: the step's progress.
+        model: the model's folder, if any.
+    """
+
+    def __init__(self, progress: Progress, model: str = "") -> None:
         self._progress = progress
+        self._model = model
 
     def line(self, line: str) -> None:
         """Process a line of output."""
-        if found := _PROGRESS.search(line):
+        if words := news_of(line, self._model):
+            self._progress.update(f"loading the engine: {words}")
+        elif found := _PROGRESS.search(line):
             what, done, total = found[1].strip(), int(found[2]), int(found[3])
             if done <= total:
                 self._progress.update(f"{what}: {done} of {total}", done=done, total=total)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from actions.llamacpp.server import LlamaCppServer
 from actions.loadgen.engine import Engine
 from agent.component.environment_script import interpreter
-from agent.facts.visible_gpus import chosen_devices, visible_gpus
+from agent.facts.visible_gpus import chosen_variables, usable_gpus
 from gpu_configs.vllm_engine import engine_settings
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def engine_name(asked: LoadGenParameters, facts: Facts) -> str:
             asked.vllm,
             model=asked.model,
             scenario=asked.loadgen_scenario,
-            gpus=visible_gpus(facts, asked.vllm.gpus),
+            gpus=usable_gpus(facts, asked.vllm.gpus),
         )
         chosen = ", ".join(f"{name} {value}" for name, value in settings.engine.items())
         return f"vLLM with {asked.vllm.model} ({'; '.join(settings.origin)}{': ' if chosen else ''}{chosen})"
@@ -87,16 +87,17 @@ def _vllm(asked: LoadGenParameters, context: StepContext) -> Engine:
         asked.vllm,
         model=asked.model,
         scenario=asked.loadgen_scenario,
-        gpus=visible_gpus(context.facts, asked.vllm.gpus),
+        gpus=usable_gpus(context.facts, asked.vllm.gpus),
     )
-    devices = chosen_devices(context.facts, asked.vllm.gpus)
-    visible = {} if devices is None else {"CUDA_VISIBLE_DEVICES": devices}
+    visible = chosen_variables(context.facts, asked.vllm.gpus)
+    devices = visible.get("CUDA_VISIBLE_DEVICES")
     backend = {
         "type": "vllm",
         "model": asked.vllm.model,
         "engine": dict(settings.engine),
         "sampling": dict(settings.sampling),
         "environment": {**settings.environment, **visible},
+        "division": asked.division,
     }
     return Engine(
         backend,

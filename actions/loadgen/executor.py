@@ -19,7 +19,9 @@ from actions.loadgen.harness_run import (
     remove_stale,
     run_harness,
 )
+from actions.loadgen.kept_engine import can_be_kept, engine_for
 from actions.loadgen.load_trials import trial_metrics
+from actions.loadgen.offline_tail import tail_metrics
 from actions.loadgen.parameters import LoadGenParameters
 from actions.loadgen.result import Tested, merge
 from actions.loadgen.sample_sets import SYNTHETIC, SampleSet, open_sample_set
@@ -30,9 +32,9 @@ from agent.component.environment_script import interpreter
 from agent.core.errors import ActionFailedError, HostError, LiftedBy, refusals_lifted_by
 from agent.core.records import ParsedOutput, Validity
 from agent.facts.agent_paths import lift_of_path
-from agent.facts.amd_gpus import AMD_GPUS
-from agent.facts.visible_gpus import visible_gpus
+from agent.facts.visible_gpus import usable_gpus
 from agent.store.exhibits import Exhibits, write_exhibits
+from gpu_configs.model_identity import own_name
 from gpu_configs.published import standing
 from gpu_configs.roofline import gpus_used, limit_of, quantization_config
 from parsers.loadgen import parse_folder
@@ -65,6 +67,8 @@ class LoadGenExecutor(Action):
     def __init__(self, parameters: ComponentParameters) -> None:
         super().__init__(parameters)
         self.asked = cast("LoadGenParameters", parameters)
+        self.recorded = self.asked
+        """The parameters with the name of the model that runs."""
 
     def plan(self, facts: Facts) -> Plan:
         """Plan one step; refuse errors that can be found in advance.
@@ -86,6 +90,7 @@ class LoadGenExecutor(Action):
             run=self._run,
             command=shlex.join(harness_command(asked, f"mlperf/{asked.case}/{CONFIG_NAME}")),
             estimate_s=_OVERHEAD_S + self._timed_s(),
+            takes_over=can_be_kept(asked),
         )
         return Plan((step,))
 
@@ -107,6 +112,8 @@ class LoadGenExecutor(Action):
                     remedy="lower samples, or remove it to use all",
                     lifted_by=LiftedBy.NOTHING,
                 )
+            if samples.has_texts:
+                self._check_texts()
         for name in ("user_conf", "api_key_file"):
             path = cast("Path | None", getattr(asked, name))
             if path is not None and not (path.is_file() and os.access(path, os.R_OK)):
@@ -122,6 +129,22 @@ class LoadGenExecutor(Action):
                 lifted_by=LiftedBy.NOTHING,
             )
 
+    def _check_texts(self) -> None:
+        """Refuse parameters that need token ids for a data set of texts."""
+        asked = self.asked
+        if asked.input_tokens_max is not None:
+            raise HostError(
+                f"input_tokens_max limits tokens, but a sample of {asked.dataset} is text",
+                remedy="remove the limit, or give samples as token_ids (CnnDailyMailDataSet makes them)",
+                lifted_by=LiftedBy.NOTHING,
+            )
+        if asked.vllm is not None and asked.vllm.llm_config.get("skip_tokenizer_init"):
+            raise HostError(
+                f"a sample of {asked.dataset} is text, but skip_tokenizer_init leaves out vLLM's tokenizer",
+                remedy="use dataset synthetic, or a model with a tokenizer and without skip_tokenizer_init",
+                lifted_by=LiftedBy.NOTHING,
+            )
+
     def _open_set(self, facts: Facts) -> SampleSet:
         try:
             return open_sample_set(self.asked.dataset)
@@ -129,8 +152,20 @@ class LoadGenExecutor(Action):
             error.lifted_by = lift_of_path(facts, Path(self.asked.dataset))
             raise
 
+    def _named_as_it_is(self) -> LoadGenParameters:
+        """Return the parameters with the model's own name, if the folder holds another than the named model.
+
+        LoadGen keeps the limits of the named model.
+        """
+        asked = self.asked
+        name = own_name(asked.model, asked.vllm.model) if asked.vllm else asked.model
+        if name == asked.model:
+            return asked
+        return asked.model_copy(update={"model": name, "loadgen_model": asked.name_in_loadgen})
+
     def _run(self, context: StepContext) -> StepOutcome:
         asked = self.asked
+        recorded = self.recorded = self._named_as_it_is()
         python = interpreter(asked.environment)
         if asked.container is None and not python.exists():
             raise ActionFailedError(
@@ -151,7 +186,7 @@ class LoadGenExecutor(Action):
                 engine = replace(engine, backend=key_inside(engine.backend))
             engine, result = self._test(engine, samples, case_dir, context)
             tested = Tested(
-                parameters=asked,
+                parameters=recorded,
                 samples=samples,
                 samples_sha256=samples.sha256,
                 result=result,
@@ -159,17 +194,24 @@ class LoadGenExecutor(Action):
                 server=engine.facts,
                 limit_samples_per_s=limit_of(
                     result,
-                    visible_gpus(context.facts),
+                    usable_gpus(context.facts),
                     quantization=quantization_config(asked.vllm.model) if asked.vllm else None,
                 ),
             )
             if asked.mode == "accuracy":
                 tested = replace(tested, accuracy=self._accuracy(tested, case_dir, context))
         output = merge(parse_folder(case_dir, result["asked"]), tested)
+        if recorded is not asked and output.verdict is not None:
+            warning = f"the model in {asked.vllm and asked.vllm.model} is not {asked.model}: its sizes differ"
+            warnings = (*output.verdict.warnings, warning)
+            output = replace(output, verdict=replace(output.verdict, warnings=warnings))
         self._set_beside_published(output, result, case_dir, context.facts)
+        more = [*trial_metrics(output.scenario, result, case_dir)]
+        if (asked.loadgen_scenario, asked.mode) == ("Offline", "performance"):
+            more += tail_metrics(result, case_dir)
         output = replace(
             output,
-            metrics=(*output.metrics, *trial_metrics(output.scenario, result, case_dir)),
+            metrics=(*output.metrics, *more),
             details={**output.details, **image},
         )
         return StepOutcome(_sentence(output), (output,), case_dir)
@@ -180,9 +222,9 @@ class LoadGenExecutor(Action):
         """Set the result of this host's GPUs beside published ones; an endpoint's GPUs are unknown."""
         if self.asked.mode != "performance" or self.asked.vllm is None:
             return
-        names = [gpu.name for gpu in visible_gpus(facts)] or [gpu.name for gpu in facts[AMD_GPUS]]
+        names = [gpu.name for gpu in usable_gpus(facts)]
         used = names[: gpus_used(result.get("engine") or {})]
-        table = standing(self.asked.model, self.asked.loadgen_scenario, output.metrics, used)
+        table = standing(self.recorded.model, self.asked.loadgen_scenario, output.metrics, used)
         if table:
             write_exhibits(case_dir, Exhibits(tables=(table,)))
 
@@ -190,16 +232,22 @@ class LoadGenExecutor(Action):
         self, engine: Engine, samples: SampleSet, case_dir: Path, context: StepContext
     ) -> tuple[Engine, dict[str, Any]]:
         """Run the test; repeat it with a smaller engine if the GPU's memory is too small."""
-        config = harness_config(self.asked, engine, samples=samples, case_dir=case_dir)
         try:
-            return engine, run_harness(self.asked, config, context=context, case_dir=case_dir)
+            return engine, self._run_harness(engine, samples, case_dir, context)
         except ActionFailedError as error:
             smaller = engine.after(error)
             if smaller is None:
                 raise engine.explained(error) from error
             context.progress.update(f"out of GPU memory: retrying with {smaller.facts[SMALLER]}")
-        config = harness_config(self.asked, smaller, samples=samples, case_dir=case_dir)
-        return smaller, run_harness(self.asked, config, context=context, case_dir=case_dir)
+        return smaller, self._run_harness(smaller, samples, case_dir, context)
+
+    def _run_harness(
+        self, engine: Engine, samples: SampleSet, case_dir: Path, context: StepContext
+    ) -> dict[str, Any]:
+        config = harness_config(self.asked, engine, samples=samples, case_dir=case_dir)
+        with engine_for(self.asked, config, samples=samples, context=context, case_dir=case_dir) as lent:
+            result = run_harness(self.asked, lent.config, context=context, case_dir=case_dir)
+        return {**result, "engine": {**(result.get("engine") or {}), **lent.facts}}
 
     def _samples(self, case_dir: Path) -> SampleSet:
         asked, path = self.asked, case_dir / "sample_set.jsonl"
@@ -216,7 +264,7 @@ class LoadGenExecutor(Action):
 
     def _accuracy(self, tested: Tested, case_dir: Path, context: StepContext) -> Accuracy | None:
         return score_run(
-            self.asked,
+            self.recorded,
             tested.samples,
             tested.result,
             case_dir,

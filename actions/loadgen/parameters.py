@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from actions.llamacpp.server_parameters import ServerParameters  # noqa: TC001 - likewise
-from actions.loadgen.in_environment.harness.backends.vllm_own import refused
+from actions.loadgen.in_environment.harness.backends.vllm_own import CLOSED, OPEN, refused
 from actions.loadgen.sample_sets import SYNTHETIC
 from agent.component.component import ComponentParameters
 from agent.component.container_parameters import OptionalContainer  # noqa: TC001 - pydantic reads it
-from agent.component.parameter_types import Seconds, Share  # noqa: TC001 - likewise
+from agent.component.parameter_types import Seconds, Share, laid_over
 from gpu_configs.vllm_engine import SERVER_SCENARIOS, VllmParameters
 from parsers.mlperf_accuracy.targets import SCORES, rounds
 
@@ -66,12 +66,21 @@ Milliseconds = Annotated[float, Field(gt=0)]
 
 
 class HarnessVllmParameters(VllmParameters):
-    """vLLM in the harness's process, with some engine arguments fixed."""
+    """vLLM in the harness's process; a line ``model`` of llm_config is the model that is loaded."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _takes_the_model_line(cls, values: Any) -> Any:
+        config = laid_over(values.get("llm_config")) if isinstance(values, dict) else None
+        if not isinstance(config, dict) or "model" not in config:
+            return values
+        rest = {name: value for name, value in config.items() if name != "model"}
+        return {**values, "model": config["model"], "llm_config": rest}
 
     @field_validator("llm_config")
     @classmethod
     def _leaves_fixed_arguments(cls, value: dict[str, Any]) -> dict[str, Any]:
-        if problem := refused(value):
+        if problem := refused(value, OPEN):
             raise ValueError(problem)
         return value
 
@@ -112,6 +121,11 @@ class LoadGenParameters(ComponentParameters):
         10.0, description="Time limit for the endpoint to have its model loaded."
     )
     max_in_flight: int = Field(512, ge=1, description="Maximum number of concurrent requests.")
+
+    division: Literal["closed", "open"] = Field(
+        CLOSED,
+        description="MLPerf's division. In the open one, prefix caching may be on; the result says so.",
+    )
 
     dataset: str = Field("short-prompts", description="A shipped set, a file of JSON lines, or synthetic.")
     samples: int | None = Field(
@@ -223,6 +237,8 @@ class LoadGenParameters(ComponentParameters):
             yield "endpoint_model, api_key_env and api_key_file need endpoint"
         if self.api_key_env and self.api_key_file:
             yield "api_key_env and api_key_file: give one of them"
+        if self.vllm and (problem := refused(self.vllm.llm_config, self.division)):
+            yield f"vllm: {problem}"
         if "." in self.loadgen_model:
             yield (
                 f"loadgen_model {self.loadgen_model} has a dot: LoadGen would not know the model and apply "

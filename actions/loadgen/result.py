@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from actions.loadgen.accuracy import not_judged
 from actions.loadgen.caveats import blame_client, caveats, client_metrics, mlperf_standing
+from actions.loadgen.in_environment.harness.backends.vllm_own import CLOSED
 from agent.core.mlperf import STANDING
 from agent.core.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
 from gpu_configs.vllm_engine import SERVER_SCENARIOS
@@ -71,7 +72,7 @@ def merge(parsed: ParsedOutput, tested: Tested) -> ParsedOutput:
     )
     validity = _worst(verdict.validity, Validity.INVALID) if spoiled else verdict.validity
     reasons = (*blame_client(verdict.reasons, client, parsed.details), *spoiled)
-    warnings = (*verdict.warnings, *caveats(tested.result), *replies.warnings)
+    warnings = (*verdict.warnings, *caveats(tested.result), *_open_division(tested), *replies.warnings)
     metrics = (*parsed.metrics, *_harness_metrics(parsed, tested.result), *client_metrics(client))
     if asked.mode == "accuracy":
         accuracy = tested.accuracy or not_judged(
@@ -124,7 +125,8 @@ def _other_test(parsed: ParsedOutput, asked: LoadGenParameters) -> Iterator[Reas
 def _spoiled(tested: Tested) -> Iterator[Reason]:
     """Yield faults that LoadGen cannot detect."""
     result, most = tested.result, tested.parameters.max_output_tokens
-    if cached := result.get("cached_tokens"):
+    cached = result.get("cached_tokens")
+    if cached and tested.parameters.division == CLOSED:
         yield Reason(
             f"the engine took {cached} prompt tokens from a cache of earlier prompts",
             "switch prefix caching off in the engine: MLPerf's rules forbid it across queries",
@@ -175,6 +177,17 @@ def _spoiled(tested: Tested) -> Iterator[Reason]:
         )
 
 
+def _open_division(tested: Tested) -> Iterator[str]:
+    """Yield a note if answers came with a prefix cache, which only the open division allows."""
+    cached = tested.result.get("cached_tokens")
+    is_on = (tested.result.get("engine") or {}).get("enable_prefix_caching")
+    if tested.parameters.division != CLOSED and (cached or is_on):
+        yield (
+            f"prefix caching is on ({cached or 0} prompt tokens came from the cache): a result for the open "
+            "division only"
+        )
+
+
 def _above_the_limit(parsed: ParsedOutput, tested: Tested) -> Iterator[Reason]:
     """Yield a reason for a rate above any GPU of this kind: a counting bug, or answers from a cache."""
     rates = {metric.name: metric.value for metric in parsed.metrics}
@@ -215,6 +228,7 @@ def _details(tested: Tested) -> Iterator[tuple[str, str | int | float | bool]]:
     engine = result.get("engine") or {}
     facts: dict[str, Any] = {
         "model": asked.model,
+        "division": asked.division,
         "loadgen_model": result.get("loadgen_model"),
         "endpoint_model": engine.get("model"),
         "data_set": tested.samples.name,

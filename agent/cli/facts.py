@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Annotated, Any
 
 import typer
@@ -9,7 +10,7 @@ import typer
 from agent.cli.completion import complete_facts
 
 _LONG = 200
-"""Characters after which the entries of a value are only counted; ``vcagent facts NAME`` shows them."""
+"""Characters after which a value is cut; ``vcagent facts NAME`` shows all of it."""
 
 
 def facts(
@@ -77,11 +78,21 @@ def _show_whole(facts: dict[str, tuple[str, Any]]) -> None:
 
 
 def _brief(value: Any) -> str:
-    """Return a value for its line; long lists and mappings are counted."""
+    """Return a value for its line; a long list or mapping ends after its first entries."""
     text = _one_line(value)
-    if len(text) > _LONG and isinstance(value, (dict, list)):
-        return f"{len(value)} entries"
-    return text
+    if len(text) <= _LONG or not isinstance(value, (dict, list)):
+        return text
+    between = ", " if isinstance(value, dict) else "; "
+    entries = (
+        [f"{key} {_one_line(item)}" for key, item in value.items()]
+        if isinstance(value, dict)
+        else [_one_line(item) for item in value]
+    )
+    lengths = accumulate(len(entry) + len(between) for entry in entries)
+    shown = max(1, sum(length <= _LONG for length in lengths))
+    rest = len(entries) - shown
+    first = between.join(entries[:shown])[:_LONG]
+    return f"{first}{between}and {rest} more" if rest else f"{first} …"
 
 
 def _one_line(value: Any) -> str:

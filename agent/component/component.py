@@ -17,10 +17,11 @@ from agent.core.safe_files import make_folder, open_file, touch
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
+    from agent.component.handover import Handover
     from agent.core.progress import Progress
     from agent.core.records import MetadataValue, Metric, ParsedOutput
     from agent.facts import Facts
@@ -81,6 +82,8 @@ class StepContext:
         log: the step's log file, ``logs/<step>.log``.
         key: the step's key in the journal.
         services: values of the services in this step's group, by name.
+        handover: anything that the previous step left running, for a step that takes it over; None if nothing
+            may stay.
     """
 
     facts: Facts
@@ -92,6 +95,7 @@ class StepContext:
     log: Path
     key: str = ""
     services: Mapping[str, Mapping[str, MetadataValue]] = field(default_factory=dict)
+    handover: Handover | None = None
 
     def served_at(self, endpoint: str) -> tuple[str, Mapping[str, MetadataValue]]:
         """Return the URL of an endpoint, and the known values of its service.
@@ -227,6 +231,10 @@ class Step:
             journal before the step starts. None for a step without anything to undo.
         runs_as_written: True if ``command`` is the profile's own line, word for word: the programs in it get
             the secrets that it contains as arguments.
+        takes_over: True if it looks into ``StepContext.handover``. Before any other step, anything that the
+            previous step left running is ended.
+        fetches_from: returns the addresses of the servers that it fetches from, beyond those in ``command``;
+            ``vcagent doctor`` asks whether they answer.
     """
 
     name: str
@@ -237,6 +245,8 @@ class Step:
     estimate_s: float | None = None
     undo: Mapping[str, Any] | None = None
     runs_as_written: bool = False
+    takes_over: bool = False
+    fetches_from: Callable[[Facts], Iterable[str]] | None = None
 
 
 @dataclass(frozen=True)

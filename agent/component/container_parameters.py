@@ -7,18 +7,32 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from agent.component.parameter_types import OptionalPath, ParameterGroup
 from agent.core.errors import HostError, LiftedBy
 from agent.core.names import canonical
 from agent.facts.agent_paths import lift_of_path
-from agent.host.containers import NVIDIA_ULIMITS, ContainerSpec, GpuAccess, Mount, Port, Ulimit
+from agent.facts.amd_driver import AMD_DEVICES
+from agent.host.containers import (
+    AMD_DEVICE_PATHS,
+    NVIDIA_ULIMITS,
+    ContainerSpec,
+    GpuAccess,
+    Mount,
+    Port,
+    Ulimit,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from agent.facts import Facts
+
+
+_NO_SECCOMP = "seccomp=unconfined"
+"""What ROCm's containers are started with, so that processes share memory (ROCm, "Running ROCm Docker
+containers")."""
 
 
 class MountParameters(ParameterGroup):
@@ -72,7 +86,9 @@ class ContainerParameters(ParameterGroup):
     pull: Literal["missing", "always", "never"] = Field("missing", description="When the image is fetched.")
     gpus: GpuSet = Field("none", description="none, all, or indices or UUIDs.")
     gpu_access: GpuAccess = Field(
-        GpuAccess.DEVICE_REQUEST, description="How Docker is asked for them: device_request, cdi, runtime."
+        GpuAccess.DEVICE_REQUEST,
+        description="How Docker is asked for them: device_request, cdi, runtime; amd for AMD's, which also "
+        "adds the groups of their devices and seccomp=unconfined.",
     )
     runtime: str = Field("", description="OCI runtime; Docker's default if empty.")
     mounts: tuple[Annotated[MountParameters, BeforeValidator(_mount)], ...] = Field(
@@ -84,12 +100,20 @@ class ContainerParameters(ParameterGroup):
         None, description="Limits by name, -1 for none; NVIDIA's usual memlock and stack if absent."
     )
     user: str = Field("", description="uid:gid that commands run as; the agent's own if empty.")
+    groups: tuple[str, ...] = Field((), description="Further groups, by number or the image's name.")
+    capabilities: tuple[str, ...] = Field((), description="Capabilities to add, such as SYS_PTRACE.")
+    security_options: tuple[str, ...] = Field((), description="Such as seccomp=unconfined.")
     network: str = Field("host", description="host, none, bridge, or a network's name.")
     environment: dict[str, str] = Field(default_factory=dict, description="Variables.")
     inherit: tuple[str, ...] = Field(
         (), description="Names of the agent's own variables that it gets too, such as HF_TOKEN; masked."
     )
     keep: bool = Field(False, description="True to keep it after the run.")
+
+    @field_validator("mounts", mode="before")
+    @classmethod
+    def _without_empty_texts(cls, value: Any) -> Any:
+        return [one for one in value if one != ""] if isinstance(value, list | tuple) else value
 
     @model_validator(mode="after")
     def _has_an_image(self) -> ContainerParameters:
@@ -125,16 +149,26 @@ class ContainerParameters(ParameterGroup):
         return file.parent, file.name
 
     def require_inputs(self, facts: Facts) -> None:
-        """Refuse a container whose Dockerfile is missing or whose variables are not set.
+        """Refuse a container whose Dockerfile or GPUs are missing, or whose variables are not set.
 
-        A step before may make a Dockerfile in the package folder, such as a clone.
+        A step before may make a Dockerfile in the package folder, such as a clone, or install a driver.
 
         Raises:
             HostError: if that is so.
         """
         if self.dockerfile is not None and lift_of_path(facts, self.dockerfile.expanduser()):
             _ = self.build_from
+        if self._uses_amd and not any(one.path == AMD_DEVICE_PATHS[0] for one in facts[AMD_DEVICES]):
+            raise HostError(
+                f"there is no {AMD_DEVICE_PATHS[0]}, by which a container uses AMD's GPUs",
+                remedy="install the driver: --profile SETUP-GPU-AMD; on NVIDIA's GPUs leave gpuAccess out",
+                lifted_by=LiftedBy.DRIVER,
+            )
         self.require_inherited()
+
+    @property
+    def _uses_amd(self) -> bool:
+        return self.gpu_access is GpuAccess.AMD and self.gpus != "none"
 
     def require_inherited(self) -> None:
         """Refuse a container whose variables are not set in the agent's environment.
@@ -188,12 +222,24 @@ class ContainerParameters(ParameterGroup):
             mounts=tuple(targets.values()),
             ports=tuple(ports),
             user=self.user or f"{os.geteuid()}:{os.getegid()}",
+            groups=tuple(dict.fromkeys([*self.groups, *(_groups_of_devices() if self._uses_amd else ())])),
+            cap_add=self.capabilities,
+            security_opt=tuple(
+                dict.fromkeys([*self.security_options, *((_NO_SECCOMP,) if self._uses_amd else ())])
+            ),
             network=self.network,
             environment=self.environment,
             secret_environment={name: os.environ[name] for name in self.inherit},
             secret_files=dict(secret_files or {}),
             keep=self.keep,
         )
+
+
+def _groups_of_devices() -> list[str]:
+    """Return the numbers of the groups of AMD's devices: an image may not know render and video by name."""
+    kfd, dri = map(Path, AMD_DEVICE_PATHS)
+    places = [kfd, *sorted(dri.glob("card*")), *sorted(dri.glob("renderD*"))]
+    return list(dict.fromkeys(str(place.stat().st_gid) for place in places if place.exists()))
 
 
 def _container(value: Any) -> Any:

@@ -57,9 +57,15 @@ class StepProgress(Progress):
     total: float | None = None
     shown: str = ""
     """The last message shown by a verbose display."""
+    _phase: tuple[float, float] | None = None
+    """When the present count began, and its number then; None without a count."""
 
     @override
     def update(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
+        if not total or done is None:
+            self._phase = None
+        elif self._phase is None or total != self.total or done < (self.done or 0.0):
+            self._phase = (self.clock(), done)
         self.message, self.done, self.total = message, done, total
         self.changed(self)
 
@@ -70,19 +76,28 @@ class StepProgress(Progress):
 
     @property
     def fraction(self) -> float | None:
-        """Share that is done, 0 to 1: reported by the step, else estimated; None if unknown."""
+        """Share that is done, 0 to 1: reported by the step, else estimated; None if unknown or overdue."""
         if self.total and self.done is not None:
             return min(1.0, self.done / self.total)
-        if self.estimate_s:
-            return min(0.99, self.elapsed_s / self.estimate_s)
+        if self.estimate_s and self.elapsed_s < self.estimate_s:
+            return self.elapsed_s / self.estimate_s
         return None
 
     @property
     def left_s(self) -> float | None:
-        """Estimated seconds left; None if unknown."""
-        if self.total and self.done and (self.done > 1 or self.total <= 1):  # one is too few to estimate
-            return max(0.0, self.elapsed_s * (self.total / self.done - 1))
-        return max(0.0, self.estimate_s - self.elapsed_s) if self.estimate_s else None
+        """Estimated seconds left, by the rate since the count began; None if unknown or overdue.
+
+        A step has phases, such as loading an engine and then asking it: what came before a count says nothing
+        about its rate.
+        """
+        if self._phase and self.total and self.done is not None:
+            began, first = self._phase
+            took_s = self.clock() - began
+            if self.done > first and took_s > 0 and (self.done > 1 or self.total <= 1):  # one is too few
+                return max(0.0, took_s * (self.total - self.done) / (self.done - first))
+        if self.estimate_s and self.elapsed_s < self.estimate_s:
+            return self.estimate_s - self.elapsed_s
+        return None
 
 
 class RunProgress:
@@ -145,9 +160,9 @@ class RunProgress:
         return str(self.count) if is_open else f"{self.count}/{self.expected}"
 
     def left_s(self, current: StepProgress) -> float | None:
-        """Return the estimated seconds left of the whole run."""
+        """Return the estimated seconds left of the whole run; None if unknown for the current step."""
         left = current.left_s
-        return None if left is None and not self._later_s else (left or 0.0) + self._later_s
+        return None if left is None else left + self._later_s
 
     def start(self, title: str, estimate_s: float | None = None) -> StepProgress:
         """Start a step."""

@@ -31,6 +31,7 @@ LEAST_HOSTS = 4
 """With fewer hosts, it is impossible to tell which one is the outlier."""
 
 _SCHEMA_VERSION = 1
+_SAMPLE_KEYS = ("mean", "deviation", "hosts", "count", "least", "greatest")
 SIGNS = {Relativity.HIGHER: -1, Relativity.LOWER: 1}
 """The bad direction of a metric, if it has one."""
 
@@ -46,7 +47,7 @@ class Baseline:
         hosts: the number of normal hosts.
         dropped: the hosts that were dropped as not normal.
         sample: the medians of the normal hosts; None if unknown.
-        runs: every value of the normal hosts, if hosts were measured several times.
+        runs: every value of the normal hosts; None if unknown.
         humps: a message if the normal hosts lie around two values, so that the normal one is unknown.
     """
 
@@ -133,7 +134,7 @@ def _settled(observed: Observations, metric: str, rules: Sequence[Rule], least_h
         baseline,
         humps=_humps(kept.values(), kind.unit),
         sample=sample_of({host: (value,) for host, value in kept.items()}),
-        runs=_runs({host: observed.hosts[host][metric] for host in kept}),
+        runs=sample_of({host: observed.hosts[host][metric] for host in kept}),
     )
 
 
@@ -145,16 +146,6 @@ def _humps(values: Collection[float], unit: str | None) -> str:
         f"{len(hump)} near {statistics.median(hump):.5g}{f' {unit}' if unit else ''}" for hump in humps
     )
     return f"the hosts lie around two values: {lower}, {upper}"
-
-
-def _runs(values: Mapping[str, Sequence[float]]) -> Sample | None:
-    """Return the sample of all runs without outliers, or None if no host has several runs."""
-    every = [value for own in values.values() for value in own]
-    if len(every) == len(values):
-        return None
-    apart = set(outliers(every, len(values)))
-    normal = {host: [value for value in own if value not in apart] for host, own in values.items()}
-    return sample_of({host: own for host, own in normal.items() if own})
 
 
 def _violates(value: float, baseline: Baseline, kind: MetricKind, rules: Sequence[Rule]) -> bool:
@@ -179,7 +170,7 @@ def baseline_to_json(baselines: Mapping[str, Baseline]) -> dict[str, Any]:
                 "hosts": one.hosts,
                 "dropped": list(one.dropped),
                 **{
-                    name: {"mean": sample.mean, "deviation": sample.deviation, "hosts": sample.hosts}
+                    name: {key: getattr(sample, key) for key in _SAMPLE_KEYS}
                     for name, sample in (("sample", one.sample), ("runs", one.runs))
                     if sample
                 },
@@ -239,9 +230,14 @@ def _sample(values: object, metric: str, label: str) -> Sample | None:
     if not isinstance(values, dict):
         return None
     mean, deviation, hosts = (
-        _number(values.get(key), f"the {key} of {metric}", label) for key in ("mean", "deviation", "hosts")
+        _number(values.get(key), f"the {key} of {metric}", label) for key in _SAMPLE_KEYS[:3]
     )
-    return Sample(mean, deviation, int(hosts))
+    if values.get("count") is None:  # a file of an earlier version
+        return Sample(mean, deviation, int(hosts))
+    count, least, greatest = (
+        _number(values.get(key), f"the {key} of {metric}", label) for key in _SAMPLE_KEYS[3:]
+    )
+    return Sample(mean, deviation, int(hosts), int(count), least, greatest)
 
 
 def _number(value: object, what: str, label: str) -> float:

@@ -80,12 +80,14 @@ class Unjudged:
 class HostState(str, Enum):
     """State of a host, worst first. The command, the page and fleet.json use it.
 
-    SICK has a defect. NO_RECORDS has no records. NOT_JUDGED has a value that could not be judged, or lacks a
-    metric that hosts of its group have. WELL means that every metric was judged and has no defect.
+    SICK has a defect. NO_RECORDS has no records. SUSPECT violates a rule that names
+    suspects. NOT_JUDGED has a value that could not be judged, or lacks a metric that hosts of its group have.
+    WELL means that every metric was judged and has no defect.
     """
 
     SICK = "sick"
     NO_RECORDS = "no records"
+    SUSPECT = "suspect"
     NOT_JUDGED = "not judged"
     WELL = "well"
 
@@ -102,6 +104,7 @@ class HostDiagnosis:
         absent: metrics of a rule that other hosts of its group have, but this one does not.
         unjudged: values that could not be judged.
         group: the hosts that it is compared with; empty if all hosts are compared.
+        suspicions: violations of rules that make a host suspect, of metrics without a defect.
     """
 
     host: str
@@ -111,11 +114,12 @@ class HostDiagnosis:
     absent: tuple[str, ...]
     unjudged: tuple[Unjudged, ...] = ()
     group: str = ""
+    suspicions: tuple[Defect, ...] = ()
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """The categories of its defects, sorted."""
-        return tuple(sorted({defect.category for defect in self.defects}))
+        """The categories of its defects, sorted; of its suspicions if it has no defect."""
+        return tuple(sorted({defect.category for defect in self.defects or self.suspicions}))
 
     @property
     def state(self) -> HostState:
@@ -124,6 +128,8 @@ class HostDiagnosis:
             return HostState.SICK
         if not self.has_records:
             return HostState.NO_RECORDS
+        if self.suspicions:
+            return HostState.SUSPECT
         return HostState.NOT_JUDGED if self.unjudged or self.absent else HostState.WELL
 
     @property
@@ -142,6 +148,7 @@ class HostDiagnosis:
             "judged": self.judged,
             "categories": list(self.categories),
             "defects": [defect.to_json() for defect in self.defects],
+            "suspicions": [one.to_json() for one in self.suspicions],
             "absent": list(self.absent),
             "not_judged": [one.to_json() for one in self.unjudged],
         }
@@ -181,6 +188,7 @@ class Diagnosis:
             "schema_version": 1,
             "summary": self.summary(),
             "defective": [host.host for host in self.hosts if host.defects],
+            "suspect": [host.host for host in self.hosts if host.state is HostState.SUSPECT],
             "not_judged": [host.host for host in self.hosts if host.state is HostState.NOT_JUDGED],
             "without_records": [host.host for host in self.hosts if not host.has_records],
             "hosts": [host.to_json() for host in self.hosts],

@@ -12,7 +12,7 @@ from agent.core.errors import UsageError
 from agent.diagnosis.baseline import SIGNS, Baseline, find_baselines, variance_variables
 from agent.diagnosis.criteria import LABEL
 from agent.diagnosis.diagnosis import Defect, Diagnosis, HostDiagnosis, Unjudged
-from agent.diagnosis.rules import CHANCE, WORST, WORST_CHANCE, Function
+from agent.diagnosis.rules import CHANCE, NOISE_CHANCE, WORST, WORST_CHANCE, Function
 from agent.diagnosis.spread import ALPHA
 
 if TYPE_CHECKING:
@@ -25,14 +25,15 @@ _RANK = ":"
 """Prefix before the number of a process or GPU in SuperBench's metrics."""
 
 
-_SIDED = frozenset({"worse", WORST, WORST_CHANCE})
+_SIDED = frozenset({"worse", NOISE_CHANCE, WORST, WORST_CHANCE})
 _NEEDED = (
     ("x", "the baseline is 0: a value rule can judge it"),
     ("z", "the baseline does not tell how far hosts differ"),
     ("worse", "the baseline is 0: a value rule can judge it"),
     (CHANCE, "the baseline does not tell how far hosts differ, or is of fewer than two other hosts"),
+    (NOISE_CHANCE, "the baseline does not have the least and the greatest value of at least two runs"),
     (WORST, "the baseline is 0: a value rule can judge it"),
-    (WORST_CHANCE, "the baseline is not of hosts that were measured several times"),
+    (WORST_CHANCE, "the baseline does not tell how far runs differ"),
 )
 _COARSE = 0.10
 """If a loss beyond this share of the baseline would not be noticed, the value is not judged."""
@@ -138,25 +139,26 @@ class _Judge:
 
     def _family(self) -> Family:
         """Count the values that are tested against chance: those with a good and a bad side."""
-        pairs, runs = 0, 0
-        for rule in self._rules:
-            for metric in self._metrics[rule.name]:
-                if rule.criterion is None or not self._is_judged_by_side(metric):
-                    continue
-                values = [own[metric] for own in self._observed.hosts.values() if metric in own]
-                if rule.criterion.uses(CHANCE):
-                    pairs += len(values)
-                if rule.criterion.uses(WORST_CHANCE):
-                    runs += sum(len(own) for own in values if len(own) > 1)
-        return Family(pairs, runs)
 
-    def _is_judged_by_side(self, metric: str) -> bool:
-        return metric in self._baselines and self._observed.metrics[metric].relativity in SIGNS
+        def values(*variables: str) -> list[Sequence[float]]:
+            metrics = {
+                metric
+                for rule in self._rules
+                if rule.criterion and any(map(rule.criterion.uses, variables))
+                for metric in self._metrics[rule.name]
+                if metric in self._baselines and self._observed.metrics[metric].relativity in SIGNS
+            }
+            hosts = self._observed.hosts.values()
+            return [own[metric] for metric in metrics for own in hosts if metric in own]
+
+        runs = sum(len(own) for own in values(WORST_CHANCE) if len(own) > 1)
+        return Family(len(values(CHANCE, NOISE_CHANCE)), runs)
 
     def host(self, host: str, group: str) -> HostDiagnosis:
         """Return the diagnosis of one host."""
         values = self._observed.hosts[host]
         defects: list[Defect] = []
+        suspicions: list[Defect] = []
         found: dict[str, tuple[Defect, ...]] = {}
         judged = 0
         for rule in self._rules:
@@ -167,14 +169,20 @@ class _Judge:
             found[rule.name] = tuple(one for one in outcome if isinstance(one, Defect))
             judged += len(outcome)
             if not rule.is_stored:
-                defects += found[rule.name]
+                (suspicions if rule.is_suspicion else defects).extend(found[rule.name])
+        sick = {defect.metric for defect in defects}
+        suspicions = [one for one in suspicions if one.metric not in sick]
         about = {metric for rule in self._rules for metric in self._metrics[rule.name]}
         absent = tuple(sorted(about - values.keys())) if values else ()
         unjudged = tuple(self._unjudged.get(host, ()))
-        return HostDiagnosis(host, bool(values), judged, tuple(defects), absent, unjudged, group)
+        return HostDiagnosis(
+            host, bool(values), judged, tuple(defects), absent, unjudged, group, tuple(suspicions)
+        )
 
     def _left(self, rule: Rule, host: str, metric: str, why: str) -> None:
-        """Record a value that could not be judged."""
+        """Record a value that could not be judged, once for all rules with the same reason."""
+        if any(one.metric == metric and one.reason == why for one in self._unjudged.get(host, ())):
+            return
         self._notes[rule.name][why] += 1
         self._unjudged.setdefault(host, []).append(Unjudged(rule.name, metric, why))
 
@@ -248,6 +256,8 @@ class _Judge:
         holds = None
         if baseline:
             variables = variance_variables(value, baseline, kind) | self._chances(host, metric, baseline)
+            if criterion.uses(NOISE_CHANCE):
+                variables |= self._noise_chance(host, metric, baseline)
             if kind.relativity not in SIGNS and criterion.names.keys() & _SIDED:
                 self._notes[rule.name]["neither more nor less is better"] += 1
                 return None
@@ -302,6 +312,17 @@ class _Judge:
             if tail is not None:
                 found[WORST_CHANCE] = min(1.0, 2 * tail * self.family.runs)
         return found
+
+    def _noise_chance(self, host: str, metric: str, baseline: Baseline) -> dict[str, float]:
+        """Return the probability that noise of any shape explains the host's runs, over all judged values."""
+        sign = SIGNS.get(self._observed.metrics[metric].relativity)
+        if not (sign and baseline.runs):
+            return {}
+        tail = baseline.runs.noise_tail(self._observed.hosts[host][metric], host, sign, baseline.value)
+        if tail is None:
+            return {}
+        dropped = len(baseline.dropped) if host in baseline.dropped else 1
+        return {NOISE_CHANCE: min(1.0, tail * self.family.pairs * dropped)}
 
     def _vague(self, host: str, baseline: Baseline, kind: MetricKind) -> str:
         """Return why a host that is not an outlier is still not known to be well; empty if it is."""

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from agent.profile.syntax import Document, Path
 
 _KEYS = ("function", "criteria", "categories", "metrics", "store")
-_OWN_KEYS = (*_KEYS, "verbosity")
+_OWN_KEYS = (*_KEYS, "verbosity", "suspect")
 _SUPERBENCH = "superbench"
 _ANY_VERBOSITY = 5
 CHANCE = "chance"
+NOISE_CHANCE = "noise_chance"
 WORST = "worst"
 WORST_CHANCE = "worst_chance"
 
@@ -45,7 +46,7 @@ class Function(str, Enum):
 
 _VARIABLES: Mapping[Function, tuple[str, ...]] = {
     Function.VALUE: ("x",),
-    Function.VARIANCE: ("x", "z", "worse", CHANCE, WORST, WORST_CHANCE),
+    Function.VARIANCE: ("x", "z", "worse", CHANCE, NOISE_CHANCE, WORST, WORST_CHANCE),
     Function.FAILURE_CHECK: ("x",),
     Function.MULTI_RULES: (LABEL,),
 }
@@ -63,6 +64,7 @@ class Rule:
         patterns: the patterns of its metrics.
         is_stored: True if its result is only for later rules, and not a defect by itself.
         verbosity: metrics with a higher verbosity are ignored.
+        is_suspicion: True if a host that violates it is suspect, not sick.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Rule:
     patterns: tuple[MetricPattern, ...] = ()
     is_stored: bool = False
     verbosity: int = _ANY_VERBOSITY
+    is_suspicion: bool = False
 
     @property
     def sources(self) -> frozenset[str]:
@@ -163,9 +166,9 @@ def _rule(name: str, values: object, before: Sequence[Rule], *, superbench: bool
     if not isinstance(values, dict):
         raise UsageError("it has no keys", remedy=f"a rule has {', '.join(_KEYS)}")
     _known_keys(values, _KEYS if superbench else _OWN_KEYS, "")
-    is_stored = values.get("store", False)
-    if not isinstance(is_stored, bool):
-        raise UsageError("store is true or false")
+    is_stored, is_suspicion = (_flag(values, key) for key in ("store", "suspect"))
+    if is_stored and is_suspicion:
+        raise UsageError("a stored rule does not judge hosts by itself", remedy="leave suspect out")
     categories = values.get("categories", None if superbench else name)
     if not isinstance(categories, str) or not categories:
         raise UsageError("categories is a text that names what its defects are")
@@ -181,7 +184,15 @@ def _rule(name: str, values: object, before: Sequence[Rule], *, superbench: bool
         _patterns(values, function, superbench=superbench),
         is_stored,
         verbosity,
+        is_suspicion,
     )
+
+
+def _flag(values: Mapping[str, Any], key: str) -> bool:
+    value = values.get(key, False)
+    if not isinstance(value, bool):
+        raise UsageError(f"{key} is true or false")
+    return value
 
 
 def _function(values: Mapping[str, Any], *, is_stored: bool) -> Function:

@@ -38,6 +38,14 @@ _HUMPS = {
 """By number of hosts: 99 % of samples of a normal distribution have a larger cluster index (5,000 samples
 or more). Of more hosts 0.2 is the limit: two humps 4 standard deviations apart."""
 
+_TAIL_INDEX = 3
+"""The heaviest tail that noise is assumed to have, that of Student's t with 3 degrees of freedom: far out,
+twice the distance is 2**3 times as rare."""
+
+_FEW = 10
+"""Few values do not show how far noise reaches: of this number, the furthest counts as twice as far off.
+benchmarks/diagnosis_error_rates.py measures that this holds the rate of false alarms at 4 hosts, too."""
+
 _EXACT_FREEDOM = 100
 _LEAST_TO_SPREAD = 2
 
@@ -103,12 +111,18 @@ class Sample:
         mean: their mean.
         deviation: their standard deviation (n - 1).
         hosts: the number of hosts. The runs of one host are not independent of each other.
+        count: the number of values.
+        least: the least value; None if unknown.
+        greatest: the greatest value; None if unknown.
         values: the values of each host, if the hosts that are judged are among them.
     """
 
     mean: float
     deviation: float
     hosts: int
+    count: int = 0
+    least: float | None = None
+    greatest: float | None = None
     values: Mapping[str, Sequence[float]] = field(default_factory=dict, compare=False)
 
     def tail(self, value: float, host: str, sign: int) -> float | None:
@@ -131,6 +145,48 @@ class Sample:
         scale = deviation * math.sqrt(1 + 1 / hosts)
         t = distance / scale if scale else math.copysign(math.inf, distance) if distance else 0.0
         return t_tail(sign * t, hosts - 1) if sign else min(1.0, 2 * t_tail(abs(t), hosts - 1))
+
+    def noise_tail(self, runs: Sequence[float], host: str, sign: int, centre: float) -> float | None:
+        """Return the probability that noise of any shape makes most runs of a host this bad.
+
+        If runs differ by noise alone, the runs of a host have random places among those of all hosts. The
+        probability is that of finding all of its runs, or just over half of them, at places as bad as these
+        (hypergeometric). If all are further off than the noise of the other hosts reaches, the probability of
+        this gap is a factor: that of a power law, with a tail index of 3 for each run (Renyi, Acta
+        Mathematica Hungarica 4, 1953: the logarithms of such gaps are exponential).
+
+        Args:
+            runs: the values of the host, at least one.
+            host: its name. Its own values in the sample are left out.
+            sign: 1 if greater is worse, -1 if less is worse.
+            centre: the normal value.
+
+        Returns:
+            The probability; None if there are fewer than two other values, or the least and the greatest are
+            unknown.
+        """
+        others = [value for other, own in self.values.items() if other != host for value in own]
+        least, greatest = (min(others), max(others)) if others else (self.least, self.greatest)
+        count = len(others) or self.count
+        if count < _LEAST_TO_SPREAD or least is None or greatest is None:
+            return None
+        furthest = max(abs(least - centre), abs(greatest - centre)) * (1 + _FEW / count)
+        worst_other = sign * ((least if sign < 0 else greatest) - centre)
+        distances = sorted((sign * (value - centre) for value in runs), reverse=True)
+        found = [1.0]
+        numbers = {len(runs) // 2 + 1, len(runs)}
+        for number in numbers:
+            distance = distances[number - 1]
+            if distance <= 0:
+                continue
+            worse = 0 if distance > worst_other else count
+            if worse and others:
+                worse = sum(sign * (value - centre) >= distance for value in others)
+            tail = _hypergeometric_tail(number, len(runs), number + worse, len(runs) + count)
+            if number == len(runs) and distance > furthest:
+                tail *= (furthest / distance) ** (_TAIL_INDEX * number)
+            found.append(tail * len(numbers))
+        return min(found)
 
     def least_seen(self, host: str, tail: float) -> float | None:
         """Return the distance from the mean from which on the tail is below a limit; None if unknown."""
@@ -159,7 +215,16 @@ def sample_of(values: Mapping[str, Sequence[float]]) -> Sample:
     """Return the sample of the values of at least one host."""
     every = [value for own in values.values() for value in own]
     deviation = statistics.stdev(every) if len(every) > 1 else 0.0
-    return Sample(statistics.fmean(every), deviation, len(values), values)
+    return Sample(statistics.fmean(every), deviation, len(values), len(every), min(every), max(every), values)
+
+
+def _hypergeometric_tail(found: int, drawn: int, marked: int, count: int) -> float:
+    """Return the probability that at least ``found`` of the values drawn from ``count`` are marked ones."""
+    ways = sum(
+        math.comb(marked, number) * math.comb(count - marked, drawn - number)
+        for number in range(found, min(drawn, marked) + 1)
+    )
+    return ways / math.comb(count, drawn)
 
 
 def outliers(values: Collection[float], hosts: int) -> list[float]:

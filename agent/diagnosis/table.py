@@ -21,15 +21,17 @@ def rows(diagnosis: Diagnosis) -> Iterator[tuple[str, ...]]:
             yield (host.host, "", "", "no records", "", "", "")
         for defect in host.defects:
             yield from _rows(host.host, defect, "")
+        for one in host.suspicions:
+            yield from _rows(host.host, one, "", suspect=True)
 
 
-def _rows(host: str, defect: Defect, indent: str) -> Iterator[tuple[str, ...]]:
+def _rows(host: str, defect: Defect, indent: str, *, suspect: bool = False) -> Iterator[tuple[str, ...]]:
     metric = defect.metric if defect.metric is not None else defect.criteria
     unit = f" {defect.unit}" if defect.unit else ""
     is_missing = defect.metric is not None and defect.value is None
     yield (
         host,
-        defect.category,
+        f"{defect.category} (suspect)" if suspect else defect.category,
         indent + defect.rule,
         metric,
         "missing" if is_missing else "" if defect.value is None else f"{defect.value:.6g}{unit}",

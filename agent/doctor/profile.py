@@ -103,9 +103,12 @@ def check_secrets(profile: Profile) -> list[Check]:
 
 
 def check_servers(planned: Iterable[PlannedComponent], facts: Facts) -> list[Check]:
-    """Check that the servers for the profile's steps answer: keys, runfiles, clones."""
-    commands = [step.command for component in planned if component.plan for step in component.plan.steps]
-    addresses = re.findall(r"https?://[^\s'\"]+", "\n".join(commands))
+    """Check that the servers that the profile's steps fetch from answer, such as package indexes and hubs."""
+    fresh = facts.fresh()
+    steps = [step for component in planned if component.plan for step in component.plan.steps]
+    addresses = re.findall(r"https?://[^\s'\"]+", "\n".join(step.command for step in steps))
+    for step in steps:
+        addresses += step.fetches_from(fresh) if step.fetches_from else ()
     return [
         Check(
             f"server {server}",
@@ -113,5 +116,5 @@ def check_servers(planned: Iterable[PlannedComponent], facts: Facts) -> list[Che
             f"it does not answer: {why}; steps of the profile fetch from it",
             "see DNS, route and proxy, or give another address in the profile",
         )
-        for server, why in facts.fresh()[unreachable(addresses)].items()
+        for server, why in fresh[unreachable(addresses)].items()
     ]

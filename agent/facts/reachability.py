@@ -43,6 +43,13 @@ def apt_proxies(text: str | None) -> dict[str, str]:
     return {scheme: proxy for scheme, proxy in pairs if proxy != "DIRECT"}
 
 
+def registry_of(image: str) -> str:
+    """Return the address of an image's registry; an image without one is on Docker Hub."""
+    name, slash, _ = image.partition("/")
+    has_registry = slash and ("." in name or ":" in name or name == "localhost")
+    return f"https://{name}/" if has_registry and name != "docker.io" else "https://registry-1.docker.io/"
+
+
 def unreachable(uris: Iterable[str]) -> Fact[Mapping[str, str]]:
     """Return the fact of the servers that do not answer, each with the reason."""
     servers = origins(uris)

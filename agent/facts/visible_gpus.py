@@ -1,24 +1,29 @@
-"""The GPUs that CUDA_VISIBLE_DEVICES leaves to the agent and its children."""
+"""The GPUs that CUDA_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES leave to the agent and its children."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
 
+from agent.facts.amd_gpus import AMD_GPUS
 from agent.facts.base import Fact, Facts
 from agent.facts.gpu_memory import GPU_MEMORY
-from agent.facts.gpus import GPUS
+from agent.facts.gpus import GPUS, Gpu
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agent.facts.gpu_memory import GpuMemory
-    from agent.facts.gpus import Gpu
 
 _GIB = 2**30
+_MIB = 2**20
 
 VISIBLE_DEVICES: Fact[str | None] = Fact(
     "visible_devices", "CUDA_VISIBLE_DEVICES", lambda _host: os.environ.get("CUDA_VISIBLE_DEVICES")
+)
+
+HIP_VISIBLE_DEVICES: Fact[str | None] = Fact(
+    "hip_visible_devices", "HIP_VISIBLE_DEVICES", lambda _host: os.environ.get("HIP_VISIBLE_DEVICES")
 )
 
 
@@ -67,6 +72,55 @@ def visible_gpus(facts: Facts, count: int | None = None) -> tuple[Gpu, ...]:
     chosen = _freest(visible_memory(facts), count)
     by_index = [answering[gpu.index] for gpu in chosen if gpu.index < len(answering)]
     return tuple(by_index) if len(by_index) == count else found[:count]
+
+
+def usable_gpus(facts: Facts, count: int | None = None) -> tuple[Gpu, ...]:
+    """Return the GPUs of a host that an engine may use: NVIDIA's, or AMD's if there are none of NVIDIA.
+
+    Args:
+        facts: the host.
+        count: number of GPUs to use; None for all.
+    """
+    return visible_gpus(facts, count) if facts[GPUS] else visible_amd_gpus(facts)[:count]
+
+
+def visible_amd_gpus(facts: Facts) -> tuple[Gpu, ...]:
+    """Return the AMD GPUs that may be used, in the order of the PCI bus; their driver is amdgpu.
+
+    HIP reads HIP_VISIBLE_DEVICES, or CUDA_VISIBLE_DEVICES (HIP, "Environment variables").
+    """
+    found = facts[AMD_GPUS]
+    return tuple(
+        Gpu(
+            found[place].bus_id,
+            pci_id=found[place].pci_id,
+            name=found[place].name,
+            memory_mib=memory // _MIB if (memory := found[place].memory_bytes) else None,
+            driver=found[place].driver,
+        )
+        for place in _amd_places(facts)
+    )
+
+
+def _amd_places(facts: Facts) -> tuple[int, ...]:
+    asked = facts[HIP_VISIBLE_DEVICES]
+    asked = facts[VISIBLE_DEVICES] if asked is None else asked
+    return visible_places(asked, [""] * len(facts[AMD_GPUS]))
+
+
+def chosen_variables(facts: Facts, count: int | None) -> dict[str, str]:
+    """Return the variables for a program that uses ``count`` GPUs; none if it uses all visible ones.
+
+    vLLM refuses two variables that differ on AMD's GPUs (vllm/platforms/rocm.py).
+    """
+    if facts[GPUS] or not facts[AMD_GPUS]:
+        devices = chosen_devices(facts, count)
+        return {} if devices is None else {"CUDA_VISIBLE_DEVICES": devices}
+    places = _amd_places(facts)
+    if count is None or count >= len(places):
+        return {}
+    devices = ",".join(map(str, places[:count]))
+    return {"CUDA_VISIBLE_DEVICES": devices, "HIP_VISIBLE_DEVICES": devices}
 
 
 def visible_memory(facts: Facts, count: int | None = None) -> tuple[GpuMemory, ...]:

@@ -47,9 +47,10 @@ def write_page(
     good = sum(host["good"] for host in hosts)
     states = {one.host: one for one in diagnosis.hosts} if diagnosis else {}
     defects = [
-        {"host": one.host, **row}
+        {"host": one.host, "suspect": suspect, **row}
         for one in (diagnosis.hosts if diagnosis else ())
-        for defect in one.defects
+        for of_host, suspect in ((one.defects, False), (one.suspicions, True))
+        for defect in of_host
         for row in _rows(defect)
     ]
     text = page_environment("agent.fleet").get_template("fleet.html.j2").render(
@@ -108,7 +109,7 @@ def _sortable(found: Sequence[Distribution]) -> Sequence[Distribution]:
 def _host_rows(
     hosts: Sequence[Mapping[str, Any]], states: Mapping[str, HostDiagnosis], found: Sequence[Distribution]
 ) -> list[dict[str, Any]]:
-    """Return the hosts with their position in every order: failed hosts first, then sick ones.
+    """Return the hosts with their position in every order: failed hosts first, then sick and suspect ones.
 
     The page has no script: its style sheet sorts the rows in the selected order.
     """
@@ -117,7 +118,7 @@ def _host_rows(
         if not host["good"]:
             return 1 if host["phase"] == HostPhase.SKIPPED.value else 0
         state = states.get(host["name"])
-        return 2 if state and state.state is HostState.SICK else 3
+        return {HostState.SICK: 2, HostState.SUSPECT: 3}.get(state.state, 4) if state else 4
 
     def natural(host: Mapping[str, Any]) -> list[Any]:
         parts = re.split(r"(\d+)", host["name"])

@@ -42,6 +42,9 @@ def render_fleet(description: Mapping[str, Any], console: Console) -> None:
         for defect in host["defects"]:
             console.print(Text(host["host"], style="bold red"), end=": ")
             console.print(_defect(defect), highlight=False)
+        for one in host.get("suspicions", ()):
+            console.print(Text(f"{host['host']} (suspect)", style="bold yellow"), end=": ")
+            console.print(_defect(one), highlight=False)
     if diagnosis := description["diagnosis"]:
         for text in (*diagnosis["warnings"], f"diagnosis of {diagnosis['summary']}"):
             console.print(Text(text))

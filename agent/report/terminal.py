@@ -146,14 +146,16 @@ def _print_reasons(run: RunResult, console: Console) -> None:
 
 
 def _print_verdict(scenario: str, judged: CaseResult | RunResult, console: Console, told: set[str]) -> None:
-    """Print the reasons not printed yet: a run's reasons often repeat those of its cases."""
+    """Print the reasons and warnings not printed yet: those of a run often repeat those of its cases."""
     verdict = judged.verdict
     reasons = [
         reason
         for reason in (verdict.reasons if verdict else ())
         if not any(message and message in reason.message for message in told)
     ]
-    warnings = [warning for warning in judged.warnings if warning not in told]
+    warnings = [
+        warning for warning in judged.warnings if not any(message and message in warning for message in told)
+    ]
     told.update(reason.message for reason in reasons)
     told.update(warnings)
     if not (reasons or warnings):

@@ -263,11 +263,15 @@ class Engine:
 
     @contextmanager
     def _services(self) -> Iterator[GroupServices]:
-        """Provide the services of a group and stop them at its end; a service that died fails its action."""
+        """Provide the services of a group and stop them at its end; a service that died fails its action.
+
+        Anything that its last step left running for another step ends too.
+        """
         services = GroupServices(self.steps.services)
         try:
             yield services
         finally:
+            self.steps.handover.end()
             self._last_service = services.last or self._last_service
             dead = services.end()
             for component_key, error in dead:

@@ -20,6 +20,7 @@ from agent.component.component import (
     StepContext,
     StepOutcome,
 )
+from agent.component.handover import Handover
 from agent.core.errors import (
     ActionFailedError,
     DependencyFailedError,
@@ -94,6 +95,8 @@ class StepRunner:
         """Number of steps that this process has started."""
         self.services: dict[str, Service] = {}
         """Services that run now, by name."""
+        self.handover = Handover()
+        """Holds anything that a step left running for the next one."""
 
     def run(
         self, element: Element, component: Component, step: Step, facts: Facts, key: str
@@ -119,6 +122,8 @@ class StepRunner:
         done = before and before.status is StepStatus.DONE and isinstance(component, Action)
         if done and not isinstance(component, ServiceAction):
             return None
+        if not step.takes_over:
+            self.handover.end()
         mask = self.processes.secrets.mask
         log = self.run_dir / "logs" / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', key)}.log"
         if before and before.status is StepStatus.FAILED:
@@ -138,6 +143,7 @@ class StepRunner:
             log=log,
             key=key,
             services={name: service.values for name, service in self.services.items()},
+            handover=self.handover,
         )
         started = now()
         self.count += 1

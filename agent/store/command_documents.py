@@ -227,6 +227,7 @@ class DiagnoseDocument(CommandDocument):
 
     summary: str
     defective: list[str] = Field(default_factory=list)
+    suspect: list[str] = Field(default_factory=list)
     not_judged: list[str] = Field(default_factory=list)
     without_records: list[str] = Field(default_factory=list)
     hosts: list[dict[str, Any]] = Field(default_factory=list)

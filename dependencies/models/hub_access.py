@@ -69,6 +69,15 @@ def hub_answer(file: str) -> Fact[HubAnswer | None]:
     return Fact(f"hub_answer[{file}]", "HEAD to the hub, with the token of this host", read)
 
 
+def hub_servers(_: Facts) -> list[str]:
+    """Return the hub's address; nothing if the hub must not be asked."""
+    return [] if _is_offline() else [os.environ.get("HF_ENDPOINT") or _HUB]
+
+
+def _is_offline() -> bool:
+    return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
+
+
 def require_access(facts: Facts, repository: str, revision: str, *, kind: str = "") -> None:
     """Refuse to plan a fetch that the hub does not grant. A hub that cannot be reached refuses nothing.
 
@@ -81,7 +90,7 @@ def require_access(facts: Facts, repository: str, revision: str, *, kind: str = 
     Raises:
         HostError: if the repository or the revision does not exist, or the token may not read it.
     """
-    if os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}:
+    if _is_offline():
         return
     file = "README.md" if kind else "config.json"
     answer = facts[hub_answer(f"{kind}{repository}/resolve/{revision}/{file}")]

@@ -16,6 +16,7 @@ from agent.core.errors import DependencyFailedError, HostError
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.files import exists, file_stamp, link_target, text_of
 from dependencies.models.environment_module import require_environment, run_module
+from dependencies.models.hub_access import hub_servers
 from dependencies.models.hugging_face_model import hub_cache
 from dependencies.packages.package_folder import locked, point_link, write_whole
 
@@ -89,6 +90,7 @@ class HuggingFaceDataSet(Dependency):
             f"{' '.join(command)}  # datasets/{asked.repository} at {asked.revision}",
             lambda fresh: not self.plan(fresh).steps,
             estimate_s=20,
+            fetches_from=hub_servers,
         )
         return Plan((step,))
 

@@ -17,7 +17,7 @@ from agent.facts.files import exists, link_target, text_of
 from agent.facts.model_folders import model_folder
 from agent.facts.storage import MOUNTS, free_bytes
 from dependencies.models.environment_module import require_environment, run_module
-from dependencies.models.hub_access import require_access
+from dependencies.models.hub_access import hub_servers, require_access
 from dependencies.models.in_environment.model_files.hub import hub_home
 from dependencies.packages.package_folder import locked, point_link
 
@@ -49,6 +49,11 @@ class HuggingFaceModelParameters(ComponentParameters):
         description="A folder with it, instead of the hub; shipped:<model>, such as shipped:llama3.1-8b,"
         " is only its configuration, for loadFormat: dummy without a licence.",
     )
+    llm_config: dict[str, Any] = Field(
+        default_factory=dict,
+        description="vLLM's arguments; if they name a model, the engine has it and nothing is provided.",
+    )
+    moved_by: str = Field("", description="What sets path, such as LAB_MODEL; a refusal names it.")
     revision: str = Field("main", min_length=1, description="Commit, tag or branch; a commit pins it.")
     environment: Path | None = Field(
         None, description="A Python environment with huggingface_hub, for the hub."
@@ -106,6 +111,8 @@ class HuggingFaceModel(Dependency):
     def plan(self, facts: Facts) -> Plan:
         """Fetch the model, unless it exists and is complete; or let its name point to it."""
         parameters = self.parameters
+        if named := parameters.llm_config.get("model"):
+            return Plan(nothing_to_do=f"llm_config names the model: {named}")
         link = facts[PACKAGE_DIR] / parameters.package_name
         target = facts[link_target(link)]
         if target is None and facts[exists(link)]:
@@ -122,7 +129,7 @@ class HuggingFaceModel(Dependency):
         if parameters.path:
             raise HostError(
                 f"{parameters.path} holds no whole model: {problem}",
-                remedy="correct path, or complete the folder",
+                remedy=f"correct {parameters.moved_by or 'path'}, or complete the folder",
                 lifted_by=lift_of_path(facts, parameters.path),
             )
         self._check_space(facts)
@@ -134,6 +141,7 @@ class HuggingFaceModel(Dependency):
             self._fetch,
             " ".join(command) + f"  # {parameters.repository} at {parameters.revision}",
             lambda fresh: not self.plan(fresh).steps,
+            fetches_from=hub_servers,
         )
         return Plan((step,))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import InvalidRequirement, Requirement
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
 from agent.core.errors import ActionFailedError, DependencyFailedError, HostError, LiftedBy
@@ -30,12 +30,14 @@ from dependencies.packages.package_managers import PackageWish, installation_ste
 from dependencies.python.pip import (
     PipProgress,
     masked,
+    package_indexes,
     pip_environment,
     pip_remedy,
     split_git_credentials,
     split_requirements,
     unfulfilled,
 )
+from dependencies.python.wheel_file import require_fit, wheel_requirement
 from dependencies.python.wheels import build_packages, from_source
 from dependencies.sources.git_credentials import git_environment
 
@@ -57,7 +59,10 @@ class PythonEnvironmentInstallationParameters(ComponentParameters):
         pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$",
         description="Its name below the package folder; {PackagePath:name} refers to it.",
     )
-    requirements: tuple[str, ...] = Field(..., min_length=1, description="What to install (PEP 508).")
+    requirements: tuple[str, ...] = Field((), description="What to install (PEP 508).")
+    wheels: tuple[Path, ...] = Field(
+        (), description="Wheel files to install too; refused if they are for another Python or platform."
+    )
     no_deps: bool = Field(default=False, description="The list is complete: no dependencies are installed.")
     python: str = Field("", description="The interpreter; by default the one that runs the agent.")
     wheels_dir: Path | None = Field(None, description="A folder of wheels to install from, without an index.")
@@ -78,6 +83,30 @@ class PythonEnvironmentInstallationParameters(ComponentParameters):
     @classmethod
     def _no_folder(cls, value: Any) -> Any:
         return value or None
+
+    @field_validator("wheels", mode="before")
+    @classmethod
+    def _without_empty_texts(cls, value: Any) -> Any:
+        files = value.split(",") if isinstance(value, str) else value
+        return [one for one in files if one not in ("", None)] if isinstance(files, list | tuple) else value
+
+    @field_validator("wheels")
+    @classmethod
+    def _named_as_wheels(cls, value: tuple[Path, ...]) -> tuple[Path, ...]:
+        for path in value:
+            wheel_requirement(path)
+        return value
+
+    @model_validator(mode="after")
+    def _something(self) -> PythonEnvironmentInstallationParameters:
+        if not self.everything:
+            raise ValueError("requirements is empty: name what to install")
+        return self
+
+    @property
+    def everything(self) -> tuple[str, ...]:
+        """The requirements, with those of the wheel files."""
+        return (*self.requirements, *map(wheel_requirement, self.wheels))
 
 
 class PythonEnvironmentInstallation(Dependency):
@@ -106,7 +135,7 @@ class PythonEnvironmentInstallation(Dependency):
             )
         reason = self._wrong(facts, folder, python)
         if not reason and target == folder:
-            return Plan(nothing_to_do=f"{folder} has all {len(parameters.requirements)} requirements")
+            return Plan(nothing_to_do=f"{folder} has all {len(parameters.everything)} requirements")
         tools: list[Step] = []
         if reason:
             self._check_host(facts, python)
@@ -115,6 +144,10 @@ class PythonEnvironmentInstallation(Dependency):
             reason = f"{link} is not there"
         else:
             reason = f"{link} points to {target}, not to {folder}"
+
+        def indexes(fresh: Facts) -> tuple[str, ...]:
+            return fresh[package_indexes(python.path)]
+
         step = Step(
             "install",
             reason,
@@ -123,6 +156,7 @@ class PythonEnvironmentInstallation(Dependency):
             lambda fresh: not self.plan(fresh).steps,
             estimate_s=30,
             undo={"folder": str(folder), "link": str(link)},
+            fetches_from=None if parameters.wheels_dir else indexes,
         )
         return Plan((*tools, step))
 
@@ -150,7 +184,7 @@ class PythonEnvironmentInstallation(Dependency):
 
     @property
     def _shown(self) -> list[str]:
-        return [masked(requirement) for requirement in self.parameters.requirements]
+        return [masked(requirement) for requirement in self.parameters.everything]
 
     def _interpreter(self, facts: Facts) -> PythonInterpreter:
         python = facts[interpreter(self.parameters.python)] if self.parameters.python else facts[PYTHON]
@@ -198,6 +232,8 @@ class PythonEnvironmentInstallation(Dependency):
                 remedy=f"install it: {package}",
                 lifted_by=LiftedBy.PROGRAM,
             )
+        for wheel in self.parameters.wheels:
+            require_fit(wheel, python, facts)
         mounts = facts[MOUNTS]
         free = free_bytes(mounts, facts[PACKAGE_DIR])
         if free is not None and free < self.parameters.required_space * _MIB:
@@ -219,7 +255,7 @@ class PythonEnvironmentInstallation(Dependency):
         if python.headers and python.compiler:
             return []
         parameters = self.parameters
-        built = facts[from_source(parameters.requirements, python, parameters.wheels_dir)]
+        built = facts[from_source(parameters.everything, python, parameters.wheels_dir)]
         if not built:
             return []
         names = build_packages(facts[PACKAGE_MANAGER], python)
@@ -266,10 +302,10 @@ class PythonEnvironmentInstallation(Dependency):
                 self._fill(context, fill, folder)
                 self._finish(context, python, folder)
             point_link(context.package_dir / self.parameters.package_name, folder)
-        return StepOutcome(f"{len(self.parameters.requirements)} requirements in {folder}")
+        return StepOutcome(f"{len(self.parameters.everything)} requirements in {folder}")
 
     def _fill(self, context: StepContext, command: Sequence[str], folder: Path) -> None:
-        requirements, addresses = split_git_credentials(self.parameters.requirements)
+        requirements, addresses = split_git_credentials(self.parameters.everything)
         write_whole(folder / _REQUIREMENTS, "".join(f"{line}\n" for line in requirements), mode=0o600)
         try:
             self._run(context, command, git_environment(addresses, os.environ))
@@ -279,7 +315,7 @@ class PythonEnvironmentInstallation(Dependency):
     def _run(
         self, context: StepContext, command: Sequence[str], more: Mapping[str, str] | None = None
     ) -> None:
-        counted = PipProgress(len(self.parameters.requirements))
+        counted = PipProgress(len(self.parameters.everything))
 
         def show(line: str) -> None:
             if message := counted.read(line):
@@ -305,7 +341,7 @@ class PythonEnvironmentInstallation(Dependency):
                 remedy=f"see whether {python.path} is whole",
             )
         found = json.loads(inventory)
-        if missing := unfulfilled(self.parameters.requirements, found["version"], found["distributions"]):
+        if missing := unfulfilled(self.parameters.everything, found["version"], found["distributions"]):
             raise DependencyFailedError(
                 f"pip ended well, but {folder} lacks {', '.join(missing)}",
                 remedy="see pip config list and the variables PIP_…: target, prefix, root, dry-run",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,10 +12,13 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from agent.core.secrets import Secrets
+from agent.facts import Fact
 from dependencies.sources.git_credentials import GitAddress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from agent.facts import Host
 
 _KEPT_VARIABLES = re.compile(
     r"PIP_((EXTRA_)?INDEX_URL|NO_INDEX|FIND_LINKS|TRUSTED_HOST|PROXY|(CLIENT_)?CERT|KEYRING_PROVIDER|USE_FEATURE"
@@ -22,6 +26,9 @@ _KEPT_VARIABLES = re.compile(
     r"|CONFIG_FILE|ONLY_BINARY|NO_BINARY|PREFER_BINARY)"
 )
 """pip's settings for package sources; all others change its behaviour or the target folder."""
+
+_PYPI = "https://pypi.org/simple/"
+_INDEX_SETTINGS = ("index-url", "extra-index-url", "no-index")
 
 _UNREACHABLE = (
     r"NewConnectionError|NameResolutionError|Temporary failure in name resolution|ProxyError"
@@ -124,6 +131,29 @@ def unfulfilled(requirements: Iterable[str], version: str, distributions: Mappin
 
     here = required_here(requirements, version)
     return [masked(text) for text in here if not fulfilled(Requirement(text))]
+
+
+def package_indexes(python: str) -> Fact[tuple[str, ...]]:
+    """Return the fact of the package indexes that pip fetches from; empty if it uses none.
+
+    Args:
+        python: an interpreter; pip's settings are those of its user and of this environment.
+    """
+
+    def read(host: Host) -> tuple[str, ...]:
+        told = host.output([python, "-I", "-m", "pip", "config", "list"], timeout_s=30) or ""
+        values = {
+            name: os.environ.get(f"PIP_{name.upper().replace('-', '_')}", "") for name in _INDEX_SETTINGS
+        }
+        for name in _INDEX_SETTINGS:
+            found = dict(re.findall(rf"^(global|install)\.{name}='(.*)'$", told, re.MULTILINE))
+            values[name] = values[name] or found.get("install") or found.get("global") or ""
+        index, extra, none = values.values()
+        if none.lower() in {"1", "true", "yes", "on"}:
+            return ()
+        return (index or _PYPI, *extra.replace("\\n", " ").split())
+
+    return Fact(f"package_indexes[{python}]", "pip config list", read)
 
 
 class PipProgress:

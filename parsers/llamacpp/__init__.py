@@ -149,7 +149,10 @@ def parse_outputs(text: str, source: str = "") -> list[ParsedOutput]:
             scenario=scenario,
             metrics=metrics,
             complete=complete and not (cut and place == len(found)),
-            details={**quantization_details(part), **({"commit": build.commit} if build else {})},
+            details={
+                **quantization_details(part),
+                **({"commit": build.known_commit} if build and build.known_commit else {}),
+            },
             sources=(source,) if source else (),
         )
         outputs.append(output if len(found) == 1 else named(output, f"run-{place}"))

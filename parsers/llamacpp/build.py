@@ -14,6 +14,7 @@ _FORMS = (
     re.compile(r'"build_commit": "(?P<commit>\w+)",\s*"build_number": (?P<number>\d{1,9})'),
     re.compile(r'^"(?P<commit>\w+)","(?P<number>\d{1,9})",', re.MULTILINE),
 )
+_NO_COMMIT = ("unknown", "unkown", "untold")
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Build:
     """A build of llama.cpp.
 
     Args:
-        number: its number, such as 3661 for the tag b3661.
+        number: its number, such as 3661 for the tag b3661; 0 if it was built outside a repository.
         commit: the short hash of its commit, or ``unknown``.
     """
 
@@ -29,8 +30,13 @@ class Build:
     commit: str
 
     def __str__(self) -> str:
-        """Return the tag, such as ``b3661``."""
-        return f"b{self.number}"
+        """Return the tag, such as ``b3661``; without a number the commit; empty if both are unknown."""
+        return f"b{self.number}" if self.number else self.known_commit
+
+    @property
+    def known_commit(self) -> str:
+        """The commit; empty if unknown."""
+        return "" if self.commit in _NO_COMMIT else self.commit
 
 
 def build_of(text: str) -> Build | None:

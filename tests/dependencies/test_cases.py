@@ -139,6 +139,7 @@ class ModelledFacts(Facts):
 def facts_of(*written: dict[str, Any]) -> Facts:
     values: dict[str, Any] = {
         "visible_devices": None,
+        "hip_visible_devices": None,
         "dkms_builds": (),
         "apt_repositories": (),
         "nvidia_module_file": None,

@@ -133,8 +133,6 @@ def test_variables_of_the_gpu_are_under_those_asked_for() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("model", "/other"),
-        ("enable_prefix_caching", True),
         ("disable_log_stats", False),
         ("stream_interval", 1),
     ],

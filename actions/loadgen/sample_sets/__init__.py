@@ -43,6 +43,7 @@ class SampleSet:
         answers: the correct completions by sample; empty if unknown.
         symbols: the samples whose answers are symbols (see exact_match).
         has_references: True if every sample has a reference text.
+        has_texts: True if any sample is a text without token ids.
         source_sha256: the SHA-256 of the original file, of which this set may be the start; empty for none.
     """
 
@@ -53,6 +54,7 @@ class SampleSet:
     symbols: frozenset[str] = frozenset()
     source_sha256: str = ""
     has_references: bool = False
+    has_texts: bool = False
 
     @property
     def sha256(self) -> str:
@@ -124,7 +126,10 @@ def open_sample_set(name: str) -> SampleSet:
     }
     symbols = frozenset(name for name, row in zip(ids, rows, strict=True) if row.get("symbol"))
     compared = all(row.get("reference") for row in rows)
-    return SampleSet(path.stem, path, ids, MappingProxyType(answers), symbols, sha256_of(path), compared)
+    texts = not all(row.get("token_ids") for row in rows)
+    return SampleSet(
+        path.stem, path, ids, MappingProxyType(answers), symbols, sha256_of(path), compared, has_texts=texts
+    )
 
 
 def _token_count(path: Path, line: str) -> int:

@@ -15,6 +15,7 @@ ended, not by a step: the next step finds them with ``ensure_running`` and the s
 """
 
 from agent.host.containers.spec import (
+    AMD_DEVICE_PATHS,
     NVIDIA_ULIMITS,
     SECRETS_TARGET,
     ContainerSpec,
@@ -25,6 +26,7 @@ from agent.host.containers.spec import (
 )
 
 __all__ = [
+    "AMD_DEVICE_PATHS",
     "NVIDIA_ULIMITS",
     "SECRETS_TARGET",
     "ContainerSpec",

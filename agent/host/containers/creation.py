@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from agent.core.secrets import MASK
-from agent.host.containers.spec import SECRETS_TARGET, GpuAccess
+from agent.host.containers.spec import AMD_DEVICE_PATHS, SECRETS_TARGET, GpuAccess
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,10 +54,11 @@ def engine_config(
     """
     environment = dict(spec.environment)
     environment |= dict.fromkeys(spec.secret_environment, MASK) if masked else spec.secret_environment
+    names = spec.gpus if isinstance(spec.gpus, str) else ",".join(spec.gpus)
     if spec.gpu_access is GpuAccess.RUNTIME and spec.gpus != "none":
-        environment["NVIDIA_VISIBLE_DEVICES"] = (
-            spec.gpus if isinstance(spec.gpus, str) else ",".join(spec.gpus)
-        )
+        environment["NVIDIA_VISIBLE_DEVICES"] = names
+    if spec.gpu_access is GpuAccess.AMD and spec.gpus not in ("none", "all"):
+        environment["ROCR_VISIBLE_DEVICES"] = names
     config: dict[str, Any] = {
         "Image": spec.image,
         "Env": [f"{name}={value}" for name, value in sorted(environment.items())],
@@ -91,6 +92,7 @@ def _host_config(spec: ContainerSpec, secrets_folder: Path | None) -> dict[str, 
         "Mounts": mounts,
         "PortBindings": ports,
         "DeviceRequests": _device_requests(spec),
+        "Devices": _devices(spec),
         "Runtime": spec.runtime or _implied_runtime(spec),
         "ShmSize": spec.shm_size_bytes,
         "IpcMode": spec.ipc,
@@ -114,13 +116,21 @@ def _bind(source: Path, target: str, *, read_only: bool) -> dict[str, Any]:
 
 
 def _device_requests(spec: ContainerSpec) -> list[dict[str, Any]]:
-    if spec.gpus == "none" or spec.gpu_access is GpuAccess.RUNTIME:
+    if spec.gpus == "none" or spec.gpu_access in (GpuAccess.RUNTIME, GpuAccess.AMD):
         return []
     if spec.gpu_access is GpuAccess.CDI:
         names = ("all",) if spec.gpus == "all" else spec.gpus
         return [{"Driver": "cdi", "DeviceIDs": [f"nvidia.com/gpu={name}" for name in names]}]
     request: dict[str, Any] = {"Driver": "", "Capabilities": [["gpu"]]}
     return [{**request, "Count": -1} if spec.gpus == "all" else {**request, "DeviceIDs": list(spec.gpus)}]
+
+
+def _devices(spec: ContainerSpec) -> list[dict[str, str]]:
+    if spec.gpus == "none" or spec.gpu_access is not GpuAccess.AMD:
+        return []
+    return [
+        {"PathOnHost": path, "PathInContainer": path, "CgroupPermissions": "rwm"} for path in AMD_DEVICE_PATHS
+    ]
 
 
 def _implied_runtime(spec: ContainerSpec) -> str:

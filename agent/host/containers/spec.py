@@ -31,6 +31,9 @@ class GpuAccess(enum.Enum):
     RUNTIME = "runtime"
     """By the variable ``NVIDIA_VISIBLE_DEVICES`` and the runtime ``nvidia``."""
 
+    AMD = "amd"
+    """AMD's: the devices ``/dev/kfd`` and ``/dev/dri``, and ``ROCR_VISIBLE_DEVICES`` for some of them."""
+
 
 @dataclass(frozen=True)
 class Ulimit:
@@ -71,6 +74,9 @@ class Port:
     address: str = "127.0.0.1"
     protocol: Literal["tcp", "udp"] = "tcp"
 
+
+AMD_DEVICE_PATHS = ("/dev/kfd", "/dev/dri")
+"""The devices of AMD's GPUs (ROCm, "Running ROCm Docker containers")."""
 
 NVIDIA_ULIMITS: Mapping[str, Ulimit] = {"memlock": Ulimit(-1, -1), "stack": Ulimit(67_108_864, 67_108_864)}
 """Limits that NVIDIA's images request when they start (frameworks' user guide, "--ulimit memlock=-1 --ulimit

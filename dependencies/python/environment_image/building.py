@@ -8,6 +8,7 @@ import json
 import os
 import shlex
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,7 +19,9 @@ from pydantic import Field, field_validator
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
 from agent.core.errors import HostError
 from agent.facts.docker_images import image_labels
+from agent.facts.reachability import registry_of
 from dependencies.docker.cli import docker_command, run_docker
+from dependencies.python.pip import package_indexes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,6 +52,10 @@ class PythonEnvironmentImageParameters(ComponentParameters):
         "python3 python3-venv ca-certificates",
         pattern=r"^[a-z0-9][a-z0-9+. -]*$",
         description="Packages of the distribution, separated by blanks.",
+    )
+    base_packages: bool = Field(
+        default=False,
+        description="Whether the environment also sees the packages of the base's python3.",
     )
     requirements: tuple[str, ...] = Field((), description="What pip installs, with all that it needs.")
     requirements_alone: tuple[str, ...] = Field((), description="What pip installs without what it asks for.")
@@ -142,7 +149,16 @@ class PythonEnvironmentImage(Dependency):
             lambda fresh: not self.plan(fresh).steps,
             estimate_s=300,
             undo={"image": self.parameters.image},
+            fetches_from=self._servers,
         )
+
+    def _servers(self, facts: Facts) -> list[str]:
+        """Return the registry of the image, or of its base, and the package indexes that it is built from."""
+        asked = self.parameters
+        if asked.make == "pull":
+            return [registry_of(asked.image)]
+        base = [registry_of(asked.base)] if facts[image_labels(asked.base)] is None else []
+        return [*base, *(() if asked.wheels_dir else facts[package_indexes(sys.executable)])]
 
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
@@ -164,7 +180,8 @@ class PythonEnvironmentImage(Dependency):
         """Return what the label must be: a hash of everything that the image is made of."""
         asked = self.parameters
         digest = hashlib.sha256(DOCKERFILE.read_bytes())
-        wish = [asked.base, asked.packages.split(), asked.requirements, asked.requirements_alone]
+        wish: list[Any] = [asked.base, asked.packages.split(), asked.requirements, asked.requirements_alone]
+        wish.append(asked.base_packages)
         digest.update(json.dumps(wish).encode())
         for name in asked.programs:
             for path in _sources(program_folder(name)):
@@ -203,7 +220,8 @@ class PythonEnvironmentImage(Dependency):
             for name in _INDEX_VARIABLES
             if os.environ.get(name) and "@" not in os.environ[name] and asked.wheels_dir is None
         }
-        return {"BASE": asked.base, "PACKAGES": asked.packages, **index}
+        seen = {"BASE_PACKAGES": "yes"} if asked.base_packages else {}
+        return {"BASE": asked.base, "PACKAGES": asked.packages, **seen, **index}
 
     def _fill(self, folder: Path) -> None:
         """Put the Dockerfile into a folder with all that it copies."""

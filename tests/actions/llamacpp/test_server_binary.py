@@ -43,6 +43,9 @@ http.server.HTTPServer(("127.0.0.1", port), Answers).serve_forever()
     [
         ("version: 3661 (f648ca2c)", ("b3661", "f648ca2c")),
         ("version: 0.6.0-dev (build 11434, commit 515e855)", ("b11434", "515e855")),
+        ("version: 0.6.0-dev (build 11434, commit unknown)", ("b11434", None)),
+        ("version: 0 (unknown)", (None, None)),
+        ("version: 0 (f648ca2c)", ("f648ca2c", "f648ca2c")),
     ],
 )
 def test_version_and_options_are_read(tmp_path: Path, version: str, facts: tuple[str, str]) -> None:
@@ -55,7 +58,7 @@ def test_version_and_options_are_read(tmp_path: Path, version: str, facts: tuple
     )
     program.chmod(0o755)
     read = ServerBinary.read(program, processes=LocalProcesses("test"), log=tmp_path / "log")
-    assert (read.facts["engine_version"], read.facts["engine_commit"]) == facts
+    assert (read.facts.get("engine_version"), read.facts.get("engine_commit")) == facts
     asked = ServerParameters(model="m", binary=program, parallel=2, context=100)
     command = read.command(asked, model="m", alias="m", host="h", port=1)
     assert command[command.index("--ctx-size") + 1] == "200"

@@ -12,7 +12,13 @@ import pytest
 from pydantic import ValidationError
 
 from actions.lm_eval.command import SHIPPED_TASKS, lm_eval_command, lm_eval_environment
-from actions.lm_eval.executor import LmEvalExecutor, check_echo, remedy_of, results_at_the_top
+from actions.lm_eval.executor import (
+    LmEvalExecutor,
+    _ShownProgress,
+    check_echo,
+    remedy_of,
+    results_at_the_top,
+)
 from actions.lm_eval.judging import judge
 from actions.lm_eval.parameters import LmEvalParameters
 from agent.core.errors import ActionFailedError, HostError
@@ -184,6 +190,23 @@ def test_lm_eval_on_an_endpoint_that_echoes(
     assert "local_geography acc 1.0000" in outcome.message
     told = context.progress.told  # type: ignore[attr-defined]
     assert ("Requesting API: 64 of 64", 64, 64) in told
+
+
+def test_the_start_of_vllm_and_the_questions_are_shown(context: StepContext) -> None:
+    shown = _ShownProgress(context.progress)
+    for line in (
+        "INFO 11-29 01:20:05 [core.py:77] Initializing a V1 LLM engine (v0.22.1) with config: model='/m'",
+        "INFO 11-29 01:20:06 [cuda.py:12] Using FlashAttention version 3",
+        "Capturing CUDA graphs (decode, FULL):  24%|██▍       | 12/51 [00:01<00:03, 12.71it/s]",
+        "Running loglikelihood requests:  25%|██▌       | 228/912 [00:02<00:06, 99.1it/s]",
+    ):
+        shown.line(line)
+    told = context.progress.told  # type: ignore[attr-defined]
+    assert told == [
+        ("loading the engine: starting its processes", None, None),
+        ("loading the engine: capturing graphs, 12 of 51", None, None),
+        ("Running loglikelihood requests: 228 of 912", 228, 912),
+    ]
 
 
 @pytest.mark.engine

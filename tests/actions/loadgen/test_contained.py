@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 from actions.loadgen.contained import behind_links, loadgen_mounts
 from actions.loadgen.parameters import LoadGenParameters
 from actions.loadgen.sample_sets import SampleSet
+from agent.component import container_parameters
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 
 def mounted(environment: Path, case_dir: Path) -> dict[str, bool]:
@@ -50,3 +53,34 @@ def test_a_models_files_are_there_behind_the_links_of_a_hubs_cache(tmp_path: Pat
     assert mount.target == str(tmp_path / "vcagent" / "blobs")
     assert mount.read_only
     assert behind_links(tmp_path) == []
+
+
+def test_a_container_of_amd_is_in_the_groups_of_its_devices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kfd, dri = tmp_path / "kfd", tmp_path / "dri"
+    dri.mkdir()
+    for path in (kfd, dri / "renderD128", dri / "card0", dri / "by-path"):
+        path.touch()
+    monkeypatch.setattr(container_parameters, "AMD_DEVICE_PATHS", (str(kfd), str(dri)))
+    asked = container_parameters.ContainerParameters.model_validate(
+        {
+            "image": "i",
+            "gpus": "all",
+            "gpuAccess": "amd",
+            "groups": ["render"],
+            "capabilities": ["SYS_PTRACE"],
+        }
+    )
+    spec = asked.spec("test")
+    assert spec.groups == ("render", str(kfd.stat().st_gid))
+    assert (spec.security_opt, spec.cap_add) == (("seccomp=unconfined",), ("SYS_PTRACE",))
+    plain = container_parameters.ContainerParameters.model_validate({"image": "i", "gpuAccess": "amd"})
+    assert (plain.spec("test").groups, plain.spec("test").security_opt) == ((), ())
+
+
+def test_empty_mounts_are_left_out() -> None:
+    asked = container_parameters.ContainerParameters.model_validate(
+        {"image": "i", "mounts": ["", "/a:/b:ro"]}
+    )
+    assert [mount.target for mount in asked.mounts] == ["/b"]

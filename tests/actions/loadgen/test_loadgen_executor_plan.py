@@ -16,7 +16,7 @@ from actions.loadgen.in_environment.harness.config import HarnessConfig
 from actions.loadgen.in_environment.harness.tuning import Tuning
 from actions.loadgen.parameters import LoadGenParameters
 from actions.loadgen.sample_sets import open_sample_set
-from agent.core.errors import HostError
+from agent.core.errors import HostError, LiftedBy
 from agent.facts import Facts
 
 BASE: dict[str, Any] = {
@@ -35,6 +35,22 @@ def parameters(**values: Any) -> LoadGenParameters:
     spelled = {name.lower().replace("_", ""): name for name in BASE}
     base = {key: value for key, value in BASE.items() if key not in {spelled.get(n.lower()) for n in values}}
     return LoadGenParameters.model_validate({**base, **values})
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"input_tokens_max": 896}, "input_tokens_max limits tokens, but a sample of short-prompts is text"),
+        (
+            {"endpoint": "", "vllm": {"model": "/m", "llm_config": {"skip_tokenizer_init": True}}},
+            "skip_tokenizer_init leaves out vLLM's tokenizer",
+        ),
+    ],
+)
+def test_texts_are_refused_where_tokens_are_needed(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(HostError, match=words) as refused:
+        LoadGenExecutor(parameters(**values)).plan(Facts(modelled={"gpus": (), "visible_devices": None}))
+    assert refused.value.lifted_by is LiftedBy.NOTHING
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["case"] for case in CASES])

@@ -38,6 +38,7 @@ def merged(
     scenario: str = "Server",
     accuracy: Accuracy | None = None,
     exact_tokens: bool = False,
+    division: str = "closed",
     **result: Any,
 ) -> ParsedOutput:
     """Return the output for a verdict of the logs and a result that differs in some values."""
@@ -48,6 +49,7 @@ def merged(
             "model": "m",
             "loadgen_scenario": scenario,
             "mode": mode,
+            "division": division,
             "environment": "/env",
             "endpoint": "http://127.0.0.1:1",
             "max_output_tokens": 8,
@@ -108,6 +110,18 @@ def test_a_clean_test_has_nothing_to_warn_of() -> None:
     assert verdict_of(output) == VALID
     assert metrics(output)["cached_input_token_count"].value == 0
     assert output.details["token_count_source"] == "usage"
+
+
+def test_a_prefix_cache_spoils_a_result_of_the_closed_division_alone() -> None:
+    (reason,) = verdict_of(merged(cached_tokens=7)).reasons
+    assert (reason.code, "7 prompt tokens" in reason.message) == ("prefix_cache", True)
+    output = merged(division="open", cached_tokens=7)
+    assert verdict_of(output).validity is Validity.VALID
+    assert "prefix caching is on (7 prompt tokens came from the cache)" in verdict_of(output).warnings[0]
+    assert output.details["division"] == "open"
+    idle = merged(division="open", engine={"enable_prefix_caching": True})
+    assert "a result for the open division only" in verdict_of(idle).warnings[0]
+    assert verdict_of(merged(division="open")) == VALID
 
 
 def test_a_clock_that_was_set_spoils_what_loadgen_measured() -> None:

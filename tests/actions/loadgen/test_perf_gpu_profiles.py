@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 
 from actions.loadgen.executor import LoadGenExecutor
 from agent.component.registry import component_class
+from agent.core.errors import HostError
 from agent.facts import Facts
 from agent.facts.gpus import Gpu
 from agent.profile import Variables, applies_to, check, load, resolve
@@ -22,6 +23,7 @@ from dependencies.nvidia.cuda_versions import compatible_driver
 from dependencies.nvidia.free_gpu_memory import FreeGpuMemory
 from dependencies.nvidia.gpu_selection import GpuSelection
 from dependencies.python.environment_image.building import PythonEnvironmentImage
+from gpu_configs.gpu_model import gpu_models
 from gpu_configs.vllm_engine import EngineSettings, engine_settings
 
 if TYPE_CHECKING:
@@ -82,6 +84,21 @@ def test_the_smoke_form_is_small_and_valid() -> None:
     assert enabled(profile.dependencies, profile)["FreeGpuMemory"]["memoryShare"] == 0.9
 
 
+@pytest.mark.parametrize("gpu", [kind.driver_names[0] for kind in gpu_models() if kind.vllm])
+def test_the_smoke_forms_tests_ask_for_one_engine(gpu: str) -> None:
+    profile = profile_with(LLAMA3, LoadFormat="dummy", InteractivePerformance="true")
+    card = Gpu("0000:18:00.0", name=gpu, memory_mib=81559, driver="580.159.04")
+    asked = {
+        name: (engine.engine, engine.environment, case(profile, name).max_output_tokens)
+        for name in (*FIVE[:4], "interactive-performance")
+        for engine in [settings(profile, name, card)]
+    }
+    first = asked["server-performance"]
+    assert first[0]["max_num_batched_tokens"] == 8192
+    assert not {"max_cudagraph_capture_size", "scheduler_cls"} & set(first[0])
+    assert all(one == first for one in asked.values())
+
+
 def test_the_plan_shows_the_settings_of_the_run() -> None:
     profile = profile_with(LLAMA3, LlmConfig="{enforce_eager: true}")
     values = enabled(profile.dependencies, profile)["SelectGpus"]
@@ -134,6 +151,16 @@ def test_without_data_lengths_are_those_of_the_data_set() -> None:
     lengths = (offline.input_tokens, offline.input_tokens_max)
     assert (offline.dataset, offline.samples, *lengths) == ("synthetic", 13368, 870, 2540)
     assert "PrepareCnnDailyMail" not in enabled(profile.dependencies, profile)
+
+
+def test_the_shipped_texts_fit_the_smoke_form_or_are_refused_in_the_plan() -> None:
+    facts = Facts(modelled={"gpus": (H100,), "visible_devices": None})
+    profile = profile_with(LLAMA3, DataSource="shipped")
+    for scenario in FIVE[:4]:
+        assert LoadGenExecutor(case(profile, scenario)).plan(facts).steps
+    without_tokenizer = profile_with(LLAMA3, DataSource="shipped", LoadFormat="dummy")
+    with pytest.raises(HostError, match="is text, but skip_tokenizer_init"):
+        LoadGenExecutor(case(without_tokenizer, "server-performance")).plan(facts)
 
 
 def test_random_weights_have_random_tokens() -> None:

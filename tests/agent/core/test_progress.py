@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from agent.core.progress import PlainProgress, duration
+from agent.core.progress import PlainProgress, RunProgress, duration
 
 
 @pytest.mark.parametrize(
@@ -41,6 +41,36 @@ def test_a_line_at_the_start_now_and_then_and_at_the_end() -> None:
         "[     20 s]     install: 50% unpacking, about 50 s left in all",
         "[     20 s]     install: done (20 s)",
     ]
+
+
+def test_time_left_follows_from_the_count_alone() -> None:
+    """Load for a minute, which says nothing about 500 samples that take 30 s."""
+    clock = [0.0]
+    step = RunProgress(lambda: clock[0]).start("test", 20.0)
+    step.update("loading")
+    assert (step.left_s, step.fraction) == (20.0, 0.0)
+    clock[0] = 77.0
+    assert (step.left_s, step.fraction) == (None, None)  # overdue: not 0 s, and not 99 %
+    step.update("running", done=0, total=500)
+    assert step.left_s is None
+    clock[0] = 83.0
+    step.update("running", done=100, total=500)
+    assert step.left_s == pytest.approx(24)
+    clock[0] = 100.0
+    step.update("scoring", done=0, total=10)
+    clock[0] = 101.0
+    step.update("scoring", done=2, total=10)
+    assert step.left_s == pytest.approx(4)
+
+
+def test_an_overdue_step_hides_the_time_left_of_the_run() -> None:
+    clock = [0.0]
+    progress = RunProgress(lambda: clock[0])
+    progress.expect([10.0, 30.0])
+    step = progress.start("first", 10.0)
+    assert progress.left_s(step) == 40
+    clock[0] = 50.0
+    assert progress.left_s(step) is None
 
 
 def test_a_step_is_shown_with_its_round() -> None:

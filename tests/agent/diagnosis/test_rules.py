@@ -92,6 +92,8 @@ STORED = "rules:\n  a: {function: value, criteria: x > 1, metrics: [m], store: t
         ("rules:\n  a: {function: value, criteria: z > 1, metrics: [m]}", "'z', which is not known"),
         ("rules:\n  a: {function: value, criteria: x > 1, metrics: ['~(']}", "not a regular expression"),
         ("rules:\n  a: {function: value, criteria: x > 1, metrics: [m], store: 1}", "true or false"),
+        ("rules:\n  a: {function: value, criteria: x > 1, metrics: [m], suspect: 1}", "true or false"),
+        (STORED.replace("store", "suspect: true, store"), "leave suspect out"),
         ("rules:\n  a: {function: value, criteria: x > 1, metrics: [m], verbosity: high}", "whole number"),
         ("rules:\n  a: {criteria: x > 1, metrics: [m], store: true}", "no function"),
         (STORED + "  b: {function: multi_rules, criteria: 'label[\"c\"] > 1'}", "no rule 'c' before it"),

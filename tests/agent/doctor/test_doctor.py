@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from agent.cli.doctor import _show, doctor
 from agent.cli.facts import facts as facts_command
+from agent.component.component import Step, StepContext
 from agent.core.errors import HostError, LiftedBy, UsageError
 from agent.doctor import (
     Check,
@@ -240,8 +241,9 @@ def test_facts_as_table_and_json() -> None:
     assert set(json.loads(shown.stdout)["facts"]) == {"platform", "package_dir"}
     everything = command_line(facts_command)
     assert everything.exit_code == 0
-    for text in ("linux-", "entries", "—"):
+    for text in ("linux-", " more", "—"):
         assert text in everything.stdout
+    assert "entries" not in everything.stdout
     one = command_line(facts_command, "distribution")
     assert one.stdout.startswith("# source: /etc/os-release")
     assert "distribution:\n  id: " in one.stdout
@@ -429,11 +431,18 @@ def test_servers_that_the_steps_fetch_from() -> None:
                 None if command[0] == "apt-config" else json.dumps({"https://keys.example.com/": "timed out"})
             )
 
-    steps = [SimpleNamespace(command="fetch https://keys.example.com/gpg, check it, write /etc/x"),
-             SimpleNamespace(command="apt-get install x")]  # fmt: skip
+    def ignored(_: StepContext) -> None: ...
+
+    steps = [
+        Step("key", "it is missing", ignored, "fetch https://keys.example.com/gpg, check it, write /etc/x"),
+        Step("x", "it is missing", ignored, "apt-get install x"),
+        Step(
+            "model", "it is missing", ignored, "fetch", fetches_from=lambda _: ["https://hub.example.com/x"]
+        ),
+    ]
     planned: list[Any] = [SimpleNamespace(plan=SimpleNamespace(steps=steps)), SimpleNamespace(plan=None)]
     (check,) = check_servers(planned, Facts(Host()))
-    assert asked == ["https://keys.example.com/"]
+    assert asked == ["https://keys.example.com/", "https://hub.example.com/"]
     assert (check.status, check.name) == (Status.PROBLEM, "server https://keys.example.com/")
     assert "timed out" in check.message
 

@@ -5,9 +5,17 @@ from __future__ import annotations
 import pytest
 
 from agent.facts import Facts
+from agent.facts.amd_gpus import AmdGpu
 from agent.facts.gpu_memory import GpuMemory
 from agent.facts.gpus import Gpu
-from agent.facts.visible_gpus import chosen_devices, visible_gpus, visible_memory, visible_places
+from agent.facts.visible_gpus import (
+    chosen_devices,
+    chosen_variables,
+    usable_gpus,
+    visible_gpus,
+    visible_memory,
+    visible_places,
+)
 
 UUIDS = ("GPU-aa11", "GPU-ab22", "GPU-cc33")
 
@@ -81,3 +89,41 @@ def test_where_nobody_tells_of_memory_the_first_are_used() -> None:
     facts = host_with_free(10, 79, told=False)
     assert chosen_devices(facts, 1) is None
     assert [gpu.name for gpu in visible_gpus(facts, 1)] == ["NVIDIA A"]
+
+
+def host_with_amd(*, hip: str | None = None, cuda: str | None = None) -> Facts:
+    found = tuple(
+        AmdGpu(f"0000:{place}c:00.0", "0x74a1", name=f"AMD {letter}", driver="amdgpu", memory_bytes=2**37)
+        for place, letter in enumerate("ABC")
+    )
+    values = {"gpus": (), "amd_gpus": found, "hip_visible_devices": hip, "visible_devices": cuda}
+    return Facts(modelled=values)
+
+
+@pytest.mark.parametrize(
+    ("hip", "cuda", "count", "names", "chosen"),
+    [
+        (None, None, None, "ABC", None),
+        (None, None, 2, "AB", "0,1"),
+        (None, None, 3, "ABC", None),
+        ("2,0", None, None, "CA", None),
+        ("2,0", None, 1, "C", "2"),
+        (None, "1", None, "B", None),
+        ("0", "1,2", None, "A", None),
+    ],
+)
+def test_amd_s_gpus(
+    hip: str | None, cuda: str | None, count: int | None, names: str, chosen: str | None
+) -> None:
+    facts = host_with_amd(hip=hip, cuda=cuda)
+    gpus = usable_gpus(facts, count)
+    assert "".join(str(gpu.name)[-1] for gpu in gpus) == names
+    assert {gpu.memory_mib for gpu in gpus} == {2**17}
+    variables = chosen_variables(facts, count)
+    assert variables == ({f"{kind}_VISIBLE_DEVICES": chosen for kind in ("CUDA", "HIP")} if chosen else {})
+
+
+def test_nvidia_s_gpus_come_first() -> None:
+    facts = Facts(modelled={"gpus": (Gpu("0000:18:00.0", name="NVIDIA A"),), "visible_devices": None})
+    assert [gpu.name for gpu in usable_gpus(facts)] == ["NVIDIA A"]
+    assert chosen_variables(facts, None) == {}

@@ -97,6 +97,19 @@ def test_a_slow_host_is_named_with_its_numbers(tmp_path: Path) -> None:
     )
 
 
+def test_a_suspect_host_is_named_but_is_not_coloured_as_sick(tmp_path: Path) -> None:
+    speeds = {f"h{number}": 1000.0 + 4 * (number - 4) for number in range(8)} | {"odd": 955.0}
+    description = outcome(tmp_path, speeds)
+    assert description["diagnosis"]["suspect"] == ["odd"]
+    assert description["distributions"][0]["outliers"] == {}
+    page = (tmp_path / "report.html").read_text()
+    assert 'class="bad"' not in page
+    assert '<td data-label="Defect">Performance (suspect)</td>' in page
+    assert '<td data-label="Diagnosis">suspect: Performance</td>' in page
+    assert "9 hosts: 1 suspect, 8 well" in shown(description)
+    assert f"odd (suspect): Performance: {CASE}/tokens_per_second is 955 tokens/s" in shown(description)
+
+
 def test_where_all_are_alike_nobody_is_sick(tmp_path: Path) -> None:
     description = outcome(tmp_path, {f"h{number}": 1000.0 + number for number in range(8)})
     assert description["diagnosis"]["defective"] == []

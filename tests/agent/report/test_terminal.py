@@ -69,6 +69,15 @@ def test_lines_of_the_file_do_as_well_as_records(finished_run: Path, console: Co
     assert any("8,533" in line for line in shown(console))
 
 
+def test_a_warning_of_a_case_is_not_repeated_for_the_run(console: Console) -> None:
+    cases = [{"scenario": "m/Server", "warnings": ["the clock was low"], "verdict": {"validity": "VALID"}}]
+    verdict = {"validity": "VALID", "warnings": ["m/Server: the clock was low", "the disk is full"]}
+    render_result({"cases": cases, "verdict": verdict}, [], console)
+    lines = shown(console)
+    assert sum("the clock was low" in line for line in lines) == 1
+    assert sum("the disk is full" in line for line in lines) == 1
+
+
 def test_markup_in_a_reason_is_text(console: Console) -> None:
     reason = {"message": "[bold]not markup[/bold]", "remedy": "set [x] to [/y]"}
     render_result({"verdict": {"validity": "FAILED", "reasons": [reason]}}, [], console)

@@ -48,6 +48,7 @@ def test_it_is_built_again_for_another_wish_alone() -> None:
         {"requirements": ["idna==3.21"]},
         {"programs": []},
         {"packages": "gcc"},
+        {"basePackages": True},
     )
     for other in others:
         (step,) = image(**{"programs": [HARNESS], **other}).plan(facts(label(first))).steps
@@ -99,13 +100,17 @@ def test_it_is_built_once_of_wheels_and_given_back(
     ]
     subprocess.run(command, check=True)
     component = image(
-        base=base, packages="python3 python3-venv", wheelsDir=wheels, programs=[HARNESS], buildNetwork="none"
-    )
+        base=base, packages="python3 python3-venv", wheelsDir=wheels, programs=[HARNESS], buildNetwork="none",
+        basePackages=True,
+    )  # fmt: skip
     assert real_host.apply(component) == ["build-image"]
     assert real_host.apply(component) == []
-    told = "import harness, idna; print(idna.__version__, harness.__file__)"
-    ran = container_engine.docker("run", "--rm", "--network=none", IMAGE, "python", "-c", told)
-    assert ran.split() == ["3.20", "/opt/vcagent/programs/harness/__init__.py"]
+    told = "import harness, idna, sys; print(idna.__version__, harness.__file__, *sys.path)"
+    ran = container_engine.docker("run", "--rm", "--network=none", IMAGE, "python", "-c", told).split()
+    assert ran[:2] == ["3.20", "/opt/vcagent/programs/harness/__init__.py"]
+    # The packages of the base come after the environment's own.
+    own = next(place for place, path in enumerate(ran) if path.startswith("/opt/vcagent/lib"))
+    assert own < ran.index("/usr/lib/python3/dist-packages")
     (undo,) = PythonEnvironmentImage.undo({"image": IMAGE}, real_host.facts.fresh()).steps
     undo.run(real_host.context)
     assert PythonEnvironmentImage.undo({"image": IMAGE}, real_host.facts.fresh()).nothing_to_do

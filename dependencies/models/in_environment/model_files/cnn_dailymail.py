@@ -8,16 +8,15 @@ the prompt, the validation split in its order (13,368 articles), and for the edg
 
 from __future__ import annotations
 
-import base64
 import csv
 import json
 import sys
-from array import array
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import ModelFilesError
 from .hub import environment_token, explain
+from .prepared import note_of, packed, parquet_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -54,18 +53,11 @@ def program(config: Mapping[str, Any], tell: Callable[..., None]) -> Mapping[str
             if tokens is None:
                 sample["prompt"] = _prompt(row)
             else:
-                sample["token_ids"] = _packed(tokens[place])
+                sample["token_ids"] = packed(tokens[place])
             sample["reference"] = _first(row, _SUMMARY)
             file.write(json.dumps(sample, ensure_ascii=False) + "\n")
     lengths = list(map(len, tokens)) if tokens is not None else []
-    return {
-        "source": ", ".join(map(str, files)),
-        "samples": len(rows),
-        "bytes": output.stat().st_size,
-        "prompts": "text" if tokens is None else "tokens",
-        "mean_tokens": sum(lengths) / len(lengths) if lengths else None,
-        "max_tokens": max(lengths, default=None),
-    }
+    return note_of(", ".join(map(str, files)), len(rows), output, lengths)
 
 
 def _files(source: Path) -> list[Path]:
@@ -107,7 +99,7 @@ def _from_hub(config: Mapping[str, Any], tell: Callable[..., None]) -> Path:
 def _rows(path: Path) -> Iterable[Mapping[str, Any]]:
     try:
         if path.suffix == ".parquet":
-            return _parquet(path)
+            return parquet_rows(path)
         with path.open(encoding="utf-8", newline="") as file:
             if path.suffix == ".csv":
                 csv.field_size_limit(sys.maxsize)
@@ -122,16 +114,6 @@ def _rows(path: Path) -> Iterable[Mapping[str, Any]]:
             f"{path} cannot be read: {error}",
             "it was cut, or is of another format: fetch it again",
         ) from error
-
-
-def _parquet(path: Path) -> list[Mapping[str, Any]]:
-    from pyarrow import ArrowException, parquet
-
-    try:
-        rows: list[Mapping[str, Any]] = parquet.read_table(path).to_pylist()
-    except ArrowException as error:
-        raise ValueError(str(error)) from error
-    return rows
 
 
 def _check(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
@@ -184,11 +166,3 @@ def _encoded(tokenizer: Any, prompts: Sequence[str], tell: Callable[..., None]) 
         for encoded in tokenizer.encode_batch_fast(prompts[start : start + _CHUNK]):
             yield encoded.ids
         tell("turning text into tokens", min(start + _CHUNK, len(prompts)), len(prompts))
-
-
-def _packed(tokens: Sequence[int]) -> str:
-    """Return token ids in the harness's packed form: base64 of little-endian 32-bit numbers."""
-    numbers = array("i", tokens)
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return base64.b64encode(numbers).decode("ascii")

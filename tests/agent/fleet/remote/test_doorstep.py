@@ -109,6 +109,30 @@ def test_a_folder_that_cannot_be_used_is_named(
     assert not told or str(tmp_path) in problem
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("noexec", "is mounted noexec"),
+        ("ro", "is on a read-only file system"),
+        ("size=1m", "only 1 MiB are free in"),
+        ("size=1g", ""),
+    ],
+)
+def test_a_folder_that_is_really_mounted_so_is_named(tmp_path: Path, options: str, told: str) -> None:
+    """Mount the folder in a namespace of the test's own."""
+    namespace = ["unshare", "--map-root-user", "--mount"]
+    if not shutil.which("unshare") or subprocess.run([*namespace, "true"], check=False).returncode:
+        pytest.skip("this host does not allow namespaces of mounts")
+    ask = "from agent.fleet.remote import doorstep as d; from pathlib import Path; import sys"
+    ask += "; print(d._problem(Path(sys.argv[1]) / 'runs', as_root=True))"
+    script = 'mount -t tmpfs -o "$1" home "$2" && "$3" -c "$4" "$2"'
+    command = [*namespace, "sh", "-c", script, "sh", options, str(tmp_path), sys.executable, ask]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert told in found.stdout
+    assert not told or str(tmp_path) in found.stdout
+    assert bool(found.stdout.strip()) == bool(told)
+
+
 def test_a_home_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)
     problem = doorstep._problem(tmp_path / "home", as_root=False)

@@ -183,3 +183,13 @@ def test_a_wish_that_contradicts_itself(values: dict[str, Any], told: str) -> No
     with pytest.raises(ProfileError, match=told) as error:
         dataclasses.replace(spec(), **values)
     assert error.value.remedy
+
+
+def test_amd_s_gpus_are_devices() -> None:
+    made = config(gpus="all", gpu_access=GpuAccess.AMD, groups=("44", "109"))
+    devices = [device["PathOnHost"] for device in made["HostConfig"]["Devices"]]
+    assert devices == ["/dev/kfd", "/dev/dri"]
+    assert made["HostConfig"]["GroupAdd"] == ["44", "109"]
+    assert "DeviceRequests" not in made["HostConfig"]
+    assert "Devices" not in config(gpu_access=GpuAccess.AMD)["HostConfig"]
+    assert "ROCR_VISIBLE_DEVICES=0,2" in config(gpus=("0", "2"), gpu_access=GpuAccess.AMD)["Env"]

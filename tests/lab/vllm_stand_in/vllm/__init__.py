@@ -2,7 +2,8 @@
 
 It has the names that the harness uses, answers each prompt with the numbers 1, 2, 3 …, prints its arguments,
 and behaves as ``STAND_IN`` says: ``no memory`` fails at the start, ``dies`` ends at its third request,
-``loses GPU 3`` also ends there and removes that GPU from the stand-in for NVML, ``slow`` takes time to load.
+``loses GPU 3`` also ends there and removes that GPU from the stand-in for NVML, ``sick`` fails its health
+check, ``slow`` takes time to load.
 """
 
 from __future__ import annotations
@@ -36,8 +37,11 @@ class AsyncEngineArgs:
     """Some of the engine's arguments, with vLLM's default values."""
 
     model: str = "Qwen/Qwen3-0.6B"
+    load_format: str = "dummy"
+    quantization: str | None = None
     max_model_len: int | None = None
     max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
     gpu_memory_utilization: float = 0.92
     enable_prefix_caching: bool | None = None
     disable_log_stats: bool = False
@@ -54,7 +58,9 @@ class AsyncEngineArgs:
 class SamplingParams:
     """Some of the sampling parameters."""
 
-    __struct_fields__ = ("n", "temperature", "top_p", "ignore_eos", "max_tokens", "detokenize", "output_kind")
+    __struct_fields__ = (
+        "n", "temperature", "top_p", "min_tokens", "ignore_eos", "max_tokens", "detokenize", "output_kind"
+    )  # fmt: skip
 
     def __init__(self, **values: Any) -> None:
         self.max_tokens: int = values["max_tokens"]
@@ -120,6 +126,16 @@ class AsyncLLMEngine:
                 prompt_token_ids=prompt["prompt_token_ids"],
             )
 
+    async def check_health(self) -> None:
+        """Raise an error if the engine is dead."""
+        if os.environ.get("STAND_IN") == "sick":
+            raise RuntimeError("EngineCore encountered an issue. See stack trace (above).")
+
+    async def reset_prefix_cache(self) -> bool:
+        """Forget earlier prompts."""
+        os.write(1, b"INFO 11-28 14:36:05 [block_pool.py:397] Successfully reset prefix cache\n")
+        return True
+
     def shutdown(self) -> None:
         """Stop the engine."""
 
@@ -133,11 +149,11 @@ def _config(arguments: AsyncEngineArgs) -> SimpleNamespace:
     return SimpleNamespace(
         model_config=SimpleNamespace(
             dtype="torch.bfloat16",
-            quantization=None,
+            quantization=arguments.quantization,
             max_model_len=arguments.max_model_len or 131072,
             hf_text_config=SimpleNamespace(**_LLAMA_8B),
         ),
-        load_config=SimpleNamespace(load_format="dummy"),
+        load_config=SimpleNamespace(load_format=arguments.load_format),
         cache_config=SimpleNamespace(
             cache_dtype="auto",
             gpu_memory_utilization=arguments.gpu_memory_utilization,

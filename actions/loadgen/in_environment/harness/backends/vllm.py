@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import HarnessError
 from .base import BackendStats, checked
 from .vllm_log import NO_ROOM_FOR_CACHE, OUT_OF_MEMORY, last_news, last_words
-from .vllm_own import refused
+from .vllm_own import CLOSED, OPEN, refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,7 +28,13 @@ if TYPE_CHECKING:
     from ..dataset import Sample
     from .base import BackendContext, Batch, Sink
 
-_DEFAULTS: Mapping[str, Any] = {"model": None, "engine": {}, "sampling": {}, "environment": {}}
+_DEFAULTS: Mapping[str, Any] = {
+    "model": None,
+    "engine": {},
+    "sampling": {},
+    "environment": {},
+    "division": CLOSED,
+}
 _ENVIRONMENT = {
     # A benchmark host sends no usage statistics.
     "VLLM_NO_USAGE_STATS": "1",
@@ -46,6 +52,25 @@ _LEN_MULTIPLE = 16
 _NEWS_EVERY_S = 1.0
 
 
+@dataclasses.dataclass(frozen=True)
+class LoadedEngine:
+    """An engine that one test after another may use.
+
+    Args:
+        engine: vLLM's ``AsyncLLM``.
+        vllm: vLLM's module.
+        values: the arguments that it was loaded with.
+        environment: the variables that it was loaded with.
+        log: its output.
+    """
+
+    engine: Any
+    vllm: Any
+    values: Mapping[str, Any]
+    environment: Mapping[str, str]
+    log: Path
+
+
 class VllmBackend:
     """Answers with vLLM's ``AsyncLLM``.
 
@@ -54,7 +79,11 @@ class VllmBackend:
         engine: vLLM's ``AsyncEngineArgs`` by their own names.
         sampling: vLLM's ``SamplingParams`` by their own names; greedy by default.
         environment: environment variables for vLLM.
+        division: MLPerf's: closed, or open, where prefix caching may be on.
         context: the run.
+
+    Attributes:
+        loaded: the engine; if it is set before ``start``, it is used instead of loading one.
     """
 
     data_encoding = "int32"
@@ -66,14 +95,17 @@ class VllmBackend:
         engine: Mapping[str, Any],
         sampling: Mapping[str, Any],
         environment: Mapping[str, str],
+        division: str,
         context: BackendContext,
     ) -> None:
         self._model = model
         self._engine_arguments = engine
         self._sampling = sampling
         self._environment = environment
+        self._division = division
         self._context = context
         self._log = context.output_dir / "engine.log"
+        self.loaded: LoadedEngine | None = None
         self._engine: Any = None
         self._tokenizer: Any = None
         self._prompts: list[dict[str, list[int]]] = []
@@ -91,57 +123,74 @@ class VllmBackend:
             HarnessError: (``dependency``) if vLLM is not installed; (``config``) if an argument is unknown
                 or a prompt does not fit; (``out_of_memory``, ``engine_error``) if the engine does not start.
         """
-        os.environ.update({**_ENVIRONMENT, **self._environment})
-        self._context.tell("importing vLLM")
-        vllm = _import_vllm(self._log)
-        self.version = f"vllm {vllm.__version__}"
-        arguments = self._arguments(vllm)
-        self._params = self._sampling_params(vllm)
-        loading = asyncio.to_thread(vllm.AsyncLLMEngine.from_engine_args, arguments)
-        telling = asyncio.get_running_loop().create_task(self._tell_news())
-        try:
-            self._engine = await loading
-        except Exception as error:
-            raise self._failure("vLLM did not start", error) from error
-        finally:
-            telling.cancel()
+        self.loaded = await (self._load() if self.loaded is None else self._checked(self.loaded))
+        self._engine = self.loaded.engine
+        self._log = self.loaded.log
+        self.version = f"vllm {self.loaded.vllm.__version__}"
         self._tokenizer = self._engine.renderer.tokenizer
         self._prompts = [{"prompt_token_ids": self._tokens(sample)} for sample in self._context.samples]
         self._check_lengths(self._engine.vllm_config.model_config.max_model_len)
         self._start_task(self._hand_over())
         return {"model": self._model, **_facts(self._engine.vllm_config)}
 
+    async def _load(self) -> LoadedEngine:
+        os.environ.update({**_ENVIRONMENT, **self._environment})
+        self._context.tell("importing vLLM")
+        vllm = _import_vllm(self._log)
+        self.version = f"vllm {vllm.__version__}"
+        values = self._argument_values(vllm)
+        arguments = _arguments(vllm, values)
+        self._params = self._sampling_params(vllm)
+        loading = asyncio.to_thread(vllm.AsyncLLMEngine.from_engine_args, arguments)
+        telling = asyncio.get_running_loop().create_task(self._tell_news())
+        try:
+            engine = await loading
+        except Exception as error:
+            raise self._failure("vLLM did not start", error) from error
+        finally:
+            telling.cancel()
+        return LoadedEngine(engine, vllm, values, self._environment, self._log)
+
+    async def _checked(self, loaded: LoadedEngine) -> LoadedEngine:
+        """Return an engine that an earlier test loaded, if it is the one that this test wants and works."""
+        self._log = loaded.log
+        self._params = self._sampling_params(loaded.vllm)
+        if (self._argument_values(loaded.vllm), self._environment) != (loaded.values, loaded.environment):
+            raise HarnessError(
+                "internal", "the engine was loaded with other arguments than this test's", "report it"
+            )
+        try:
+            await loaded.engine.check_health()
+            await loaded.engine.reset_prefix_cache()
+        except Exception as error:
+            raise self._failure("vLLM cannot be used again", error) from error
+        return loaded
+
     async def _tell_news(self) -> None:
-        """Report vLLM's messages occasionally, since loading may take minutes."""
+        """Report what vLLM does occasionally, since loading may take minutes."""
         while True:
             await asyncio.sleep(_NEWS_EVERY_S)
-            if news := last_news(self._log):
+            if news := last_news(self._log, self._model):
                 self._context.tell(news)
 
-    def _arguments(self, vllm: Any) -> Any:
+    def _argument_values(self, vllm: Any) -> dict[str, Any]:
         """Return the engine's arguments: the user's over those that a benchmark needs."""
         known = [field.name for field in dataclasses.fields(vllm.AsyncEngineArgs) if field.init]
         for name in self._engine_arguments:
             if name not in known:
                 raise _unknown("engine argument", name, known)
-        if problem := refused(self._engine_arguments):
+        if problem := refused(self._engine_arguments, self._division):
             raise HarnessError("config", problem, "remove it")
-        values = {
+        return {
             "max_model_len": self._longest_sequence(),
             **self._engine_arguments,
             "model": self._model,
-            "enable_prefix_caching": False,
+            "enable_prefix_caching": self._division == OPEN
+            and bool(self._engine_arguments.get("enable_prefix_caching")),
             "disable_log_stats": True,
             # LoadGen takes an answer's first token and its end: tokens between stay in the engine's process.
             "stream_interval": max(2, self._context.max_output_tokens),
         }
-        try:
-            # None selects vLLM's own value.
-            return vllm.AsyncEngineArgs(
-                **{name: value for name, value in values.items() if value is not None}
-            )
-        except (TypeError, ValueError) as error:
-            raise HarnessError("config", f"vLLM refuses its arguments: {_short(error)}") from error
 
     def _longest_sequence(self) -> int | None:
         """Return the tokens of the longest prompt and its answer; None if prompts are text."""
@@ -252,10 +301,14 @@ class VllmBackend:
             return " ".join(map(str, tokens))
         return str(self._tokenizer.decode(tokens, skip_special_tokens=True))
 
-    async def stop(self) -> None:
-        """Stop the engine."""
+    def release(self) -> None:
+        """End this backend's own work; the engine goes on."""
         for task in self._tasks:
             task.cancel()
+
+    async def stop(self) -> None:
+        """Stop the engine."""
+        self.release()
         if self._engine is not None:
             await asyncio.to_thread(self._engine.shutdown)
 
@@ -263,6 +316,14 @@ class VllmBackend:
         """Kill the engine's processes immediately."""
         for child in multiprocessing.active_children():
             child.kill()
+
+
+def _arguments(vllm: Any, values: Mapping[str, Any]) -> Any:
+    """Return the engine's arguments; None selects vLLM's own value."""
+    try:
+        return vllm.AsyncEngineArgs(**{name: value for name, value in values.items() if value is not None})
+    except (TypeError, ValueError) as error:
+        raise HarnessError("config", f"vLLM refuses its arguments: {_short(error)}") from error
 
 
 def _import_vllm(log: Path) -> Any:

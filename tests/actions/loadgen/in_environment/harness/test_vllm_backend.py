@@ -51,7 +51,7 @@ def test_an_engine_that_takes_its_time_says_what_it_is_at(run: Callable[..., Out
     outcome = run({"environment": {"STAND_IN": "slow"}})
 
     told = [event["detail"] for event in outcome.events if event["phase"] == "load"]
-    assert told == ["importing vLLM", "Loading weights took 0.13 seconds"]
+    assert told == ["importing vLLM", "reading weights"]
 
 
 @pytest.mark.engine
@@ -77,6 +77,15 @@ def test_a_server_run_tells_first_tokens_as_they_come(run: Callable[..., Outcome
     assert (told["VLLM_USE_FLASHINFER_SAMPLER"], told["CUDA_DEVICE_ORDER"]) == ("0", "PCI_BUS_ID")
     assert result["engine"]["max_num_seqs"] == 16
     assert result["versions"]["backend"] == "vllm 0.22.1"
+
+
+@pytest.mark.engine
+def test_the_open_division_may_switch_prefix_caching_on(run: Callable[..., Outcome]) -> None:
+    outcome = run({"engine": {"enable_prefix_caching": True}, "division": "open"})
+
+    assert (outcome.exit_code, outcome.stderr) == (0, "")
+    assert engine_log(outcome)["arguments"]["enable_prefix_caching"] is True
+    assert outcome.result["engine"]["enable_prefix_caching"] is True
 
 
 @pytest.mark.engine
