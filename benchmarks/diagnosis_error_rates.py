@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 SEED = 20
 LOSS = 0.07
-FLEETS = {4: 200, 8: 200, 16: 200, 64: 60}
+FLEETS = {4: 100, 8: 100, 16: 100, 64: 40}
 """Simulated fleets of each kind by number of hosts."""
-NOISES = (0.002, 0.01, 0.02, 0.05, 0.2)
+NOISES = (0.01, 0.02, 0.05)
 SICK = (0, 1, 3)
 REPEATS = (1, 3)
-OTHER_FLEETS = {(4, 1): 100, (16, 1): 100, (64, 1): 60, (16, 20): 25, (256, 1): 10}
+OTHER_FLEETS = {(4, 1): 100, (16, 1): 100, (64, 1): 30, (16, 20): 12, (256, 1): 4}
 """Simulated fleets of each kind by number of hosts and of metrics."""
 OTHER_NOISES = (0.01, 0.03)
 RULES = default_rules()

@@ -73,9 +73,9 @@ class GpuModel(BaseModel):
         return self.vllm.get(_QUALITY.sub("", model))
 
     def is_called(self, driver_name: str) -> bool:
-        """Return True if a driver's name means this kind; L40S is not an L4."""
+        """Return True if a driver's name means this kind; L40S is not an L4, nor H20-3e an H20."""
         return any(
-            re.search(rf"(?<![A-Za-z0-9]){re.escape(part)}(?![A-Za-z0-9])", driver_name)
+            re.search(rf"(?<![A-Za-z0-9]){re.escape(part)}(?!-?[A-Za-z0-9])", driver_name)
             for part in self.driver_names
         )
 
@@ -104,5 +104,6 @@ def complete(written: Mapping[str, Any]) -> GpuModel:
 
 
 def gpu_model(driver_name: str | None) -> GpuModel | None:
-    """Return the kind with this driver's name, or None if unknown."""
-    return next((model for model in gpu_models() if driver_name and model.is_called(driver_name)), None)
+    """Return the kind with this driver's name, or None if unknown; an H200 NVL is not the H200 of HGX."""
+    called = [model for model in gpu_models() if driver_name and model.is_called(driver_name)]
+    return max(called, key=lambda model: max(map(len, model.driver_names)), default=None)

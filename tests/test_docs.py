@@ -183,7 +183,7 @@ YAML = [block for block in blocks() if block.language == "yaml" and block.page.n
 
 @pytest.mark.parametrize("block", YAML, ids=[block.name for block in YAML])
 def test_types_and_parameters_of_an_example_exist(block: Block) -> None:
-    """Check every page but extending.md: test_extending.py builds, installs and runs its examples."""
+    """Check all pages but extending.md, whose examples test_extending.py builds, installs and runs."""
     value = yaml.safe_load(block.text.replace("…", "more: true"))
     for element in elements_of(value):
         kind = element.get("type") or element["Type"]

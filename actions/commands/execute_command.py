@@ -41,6 +41,7 @@ from agent.core.safe_files import copy_file, make_folder
 from agent.host.containers import Mount
 
 if TYPE_CHECKING:
+    from agent.component.downloads import Download
     from agent.core.records import MetadataValue, ParsedOutput
     from agent.facts import Facts
     from agent.host.containers.container import Container
@@ -192,6 +193,10 @@ class ExecuteCommand(Action, Dependency):
 
     Parameters = ExecuteCommandParameters
     parameters: ExecuteCommandParameters
+
+    def downloads(self, facts: Facts) -> tuple[Download, ...]:
+        """Return nothing, as other actions do: nobody knows what a command downloads."""
+        return Action.downloads(self, facts)
 
     def plan(self, facts: Facts) -> Plan:
         """Plan one step: the command."""

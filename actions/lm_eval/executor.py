@@ -19,6 +19,7 @@ from actions.lm_eval.judging import judge
 from actions.lm_eval.parameters import LmEvalParameters
 from actions.loadgen.in_environment.harness.backends.vllm_log import news_of
 from agent.component.component import Action, ComponentParameters, Plan, Step, StepOutcome
+from agent.component.downloads import not_carried
 from agent.core.errors import ActionFailedError, HostError, LiftedBy
 from agent.core.records import ParsedOutput
 from agent.facts.agent_paths import lift_of_path
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.component.component import StepContext
+    from agent.component.downloads import Download
     from agent.core.progress import Progress
     from agent.core.records import MetadataValue
     from agent.facts import Facts
@@ -65,6 +67,15 @@ class LmEvalExecutor(Action):
     def __init__(self, parameters: ComponentParameters) -> None:
         super().__init__(parameters)
         self.asked = cast("LmEvalParameters", parameters)
+
+    def downloads(self, facts: Facts) -> tuple[Download, ...]:
+        """Refuse data sets of the hub; with ``offline`` there are none to fetch."""
+        if not self.asked.offline:
+            raise not_carried(
+                f"the data sets of {', '.join(self.asked.tasks)}",
+                "bring the hub's cache there (HF_HOME), and set offline: true",
+            )
+        return super().downloads(facts)
 
     def plan(self, facts: Facts) -> Plan:
         """Plan one step.

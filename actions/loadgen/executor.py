@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from actions.loadgen.compliance import AUDIT_SETTINGS, COMPLIANCE_TESTS, eos_token_ids, verify
 from actions.loadgen.contained import in_container, key_inside
 from actions.loadgen.engine import SMALLER
 from actions.loadgen.engines import engine_name, open_engine
@@ -82,10 +83,11 @@ class LoadGenExecutor(Action):
         self._check_files(facts)
         if asked.container:
             asked.container.require_inputs(facts)
+        what = f"verifies {asked.mode}" if asked.mode in COMPLIANCE_TESTS else f"measures the {asked.mode}"
         where = f", in a container of {asked.container.image_name}" if asked.container else ""
         step = Step(
             name=f"{asked.loadgen_scenario}-{asked.mode}".lower(),
-            reason=f"measures the {asked.mode} of {asked.model} in LoadGen's {asked.loadgen_scenario} "
+            reason=f"{what} of {asked.model} in LoadGen's {asked.loadgen_scenario} "
             f"scenario on {engine_name(asked, facts)}{where}",
             run=self._run,
             command=shlex.join(harness_command(asked, f"mlperf/{asked.case}/{CONFIG_NAME}")),
@@ -95,8 +97,8 @@ class LoadGenExecutor(Action):
         return Plan((step,))
 
     def _timed_s(self) -> float:
-        """Return the minimum duration of the timed part in seconds; an accuracy run ends with its samples."""
-        if self.asked.mode == "accuracy":
+        """Return the minimum duration of the timed part in seconds; other modes end with their samples."""
+        if self.asked.mode != "performance":
             return 0.0
         return _LOADGEN_DURATION_S if self.asked.min_duration is None else self.asked.min_duration
 
@@ -172,6 +174,8 @@ class LoadGenExecutor(Action):
                 f"the environment {asked.environment} has no {python.name}",
                 remedy="add a PythonEnvironmentInstallation to the dependencies, or correct environment",
             )
+        if asked.mode in COMPLIANCE_TESTS:
+            eos_token_ids(asked)  # before the run, not after it
         case_dir = context.case_dir("mlperf", asked.case)
         remove_stale(case_dir)
         samples = self._samples(case_dir)
@@ -200,7 +204,11 @@ class LoadGenExecutor(Action):
             )
             if asked.mode == "accuracy":
                 tested = replace(tested, accuracy=self._accuracy(tested, case_dir, context))
-        output = merge(parse_folder(case_dir, result["asked"]), tested)
+        overridden = AUDIT_SETTINGS.get(asked.mode, {})
+        settings = {name: value for name, value in result["asked"].items() if name not in overridden}
+        if asked.mode in COMPLIANCE_TESTS:
+            tested = replace(tested, compliance=verify(asked, case_dir))
+        output = merge(parse_folder(case_dir, settings), tested)
         if recorded is not asked and output.verdict is not None:
             warning = f"the model in {asked.vllm and asked.vllm.model} is not {asked.model}: its sizes differ"
             warnings = (*output.verdict.warnings, warning)

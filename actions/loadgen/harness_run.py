@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from actions.loadgen.compliance import AUDIT_NAME, COMPLIANCE_TESTS, VERIFIED_NAME, write_audit_config
 from actions.loadgen.engine import OutOfMemoryError
 from actions.loadgen.in_environment.harness.outputs import remove_outputs
 from actions.loadgen.parameters import AUTO, as_share
@@ -33,6 +34,8 @@ _BESIDE_THE_HARNESS = (
     "sample_set.jsonl",
     "rouge*.json",
     "accuracy.txt",
+    AUDIT_NAME,
+    VERIFIED_NAME,
     "summary.json",
     "benchmark_report_*.html",
 )
@@ -90,13 +93,18 @@ def harness_config(
         "min_query_count": asked.min_query_count,
         "samples_per_query": asked.samples_per_query,
     }
+    backend, audit_config = dict(engine.backend), None
+    if asked.mode in COMPLIANCE_TESTS:
+        audit_config = str(write_audit_config(asked.mode, case_dir))
+        if backend["type"] == "openai":
+            backend["token_ids"] = True
     return {
         "scenario": asked.loadgen_scenario,
-        "mode": asked.mode,
+        "mode": "accuracy" if asked.mode == "accuracy" else "performance",
         "model": asked.name_in_loadgen,
         "output_dir": str(case_dir),
         "dataset": str(samples.path),
-        "backend": dict(engine.backend),
+        "backend": backend,
         "settings": {name: value for name, value in settings.items() if value is not None},
         "user_conf": None if asked.user_conf is None else str(asked.user_conf.absolute()),
         "performance_sample_count": asked.performance_sample_count,
@@ -105,6 +113,7 @@ def harness_config(
         "load_share": share,
         "tuning": {**asked.tuning, "start_qps": engine.start_qps} if is_tuned else None,
         "sample_timeout_s": asked.sample_timeout,
+        "audit_config": audit_config,
     }
 
 

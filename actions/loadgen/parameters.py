@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from actions.llamacpp.server_parameters import ServerParameters  # noqa: TC001 - likewise
+from actions.loadgen.eos_tokens import known_eos
 from actions.loadgen.in_environment.harness.backends.vllm_own import CLOSED, OPEN, refused
 from actions.loadgen.sample_sets import SYNTHETIC
 from agent.component.component import ComponentParameters
@@ -95,7 +96,15 @@ class LoadGenParameters(ComponentParameters):
     loadgen_scenario: Literal["Offline", "Server", "Interactive", "SingleStream", "MultiStream"] = Field(
         description="LoadGen's scenario; Interactive is Server with the interactive limits."
     )
-    mode: Literal["performance", "accuracy"] = Field("performance", description="Mode of the test.")
+    mode: Literal["performance", "accuracy", "TEST06"] = Field(
+        "performance",
+        description="Mode of the test; TEST06 is MLPerf's compliance test of language models, a short "
+        "performance run whose logged answers are verified.",
+    )
+    eos_token_ids: tuple[int, ...] = Field(
+        (),
+        description="TEST06: the model's end-of-text tokens; by default those of vLLM's model or MLPerf's.",
+    )
     environment: Path = Field(description="Folder of the Python environment with LoadGen.")
 
     container: OptionalContainer = Field(
@@ -202,6 +211,11 @@ class LoadGenParameters(ComponentParameters):
     def _absent_if_empty(cls, value: Any) -> Any:
         return None if value in ("", {}) else value
 
+    @field_validator("eos_token_ids", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: Any) -> Any:
+        return value if isinstance(value, list | tuple) else () if value in ("", None) else (value,)
+
     @field_validator("mlperf_round")
     @classmethod
     def _known_round(cls, value: str) -> str:
@@ -219,7 +233,12 @@ class LoadGenParameters(ComponentParameters):
 
     @model_validator(mode="after")
     def _fit_together(self) -> LoadGenParameters:
-        problems = [*self._about_the_engine(), *self._about_the_load(), *self._about_the_scenario()]
+        problems = [
+            *self._about_the_engine(),
+            *self._about_the_load(),
+            *self._about_the_scenario(),
+            *self._about_compliance(),
+        ]
         if problems:
             raise ValueError("; ".join(problems))
         return self
@@ -272,6 +291,13 @@ class LoadGenParameters(ComponentParameters):
             if getattr(self, name) is not None and self.loadgen_scenario not in scenarios:
                 where = ", ".join(scenarios)
                 yield f"{name} has no effect in {self.loadgen_scenario}, only in {where}: remove it"
+
+    def _about_compliance(self) -> Iterator[str]:
+        if self.mode == "TEST06" and not (self.eos_token_ids or self.vllm or known_eos(self.model)):
+            yield (
+                f"eos_token_ids is missing: TEST06 needs those of {self.model}, which are in its "
+                "generation_config.json"
+            )
 
     @property
     def tuning(self) -> dict[str, float]:

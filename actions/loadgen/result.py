@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from actions.loadgen.accuracy import Accuracy
+    from actions.loadgen.compliance import Verified
     from actions.loadgen.parameters import LoadGenParameters
     from actions.loadgen.sample_sets import SampleSet
 
-_LOADGEN_MODES = {"performance": "PerformanceOnly", "accuracy": "AccuracyOnly"}
+_LOADGEN_MODES = {"performance": "PerformanceOnly", "accuracy": "AccuracyOnly", "TEST06": "PerformanceOnly"}
 _SEVERITY = (Validity.VALID, Validity.NOT_APPLICABLE, Validity.INVALID, Validity.FAILED)
 
 
@@ -41,6 +42,7 @@ class Tested:
         server: facts from the server that was started, and about the model's file.
         limit_samples_per_s: upper bound of the GPUs for this model, if known.
         accuracy: the score, in accuracy mode, if there is a reference.
+        compliance: the outcome of a compliance test.
     """
 
     parameters: LoadGenParameters
@@ -50,6 +52,7 @@ class Tested:
     exact_tokens: bool
     server: Mapping[str, str | int | float] = field(default_factory=dict)
     accuracy: Accuracy | None = None
+    compliance: Verified | None = None
     limit_samples_per_s: float | None = None
 
 
@@ -63,12 +66,16 @@ def merge(parsed: ParsedOutput, tested: Tested) -> ParsedOutput:
     if asked.mode == "accuracy" and ACCURACY_NOT_JUDGED in verdict.warnings:
         others = tuple(warning for warning in verdict.warnings if warning != ACCURACY_NOT_JUDGED)
         verdict = Verdict(Validity.VALID, warnings=others)  # the score decides, below
+    if tested.compliance is not None and verdict.validity is Validity.NOT_APPLICABLE:
+        # LoadGen's limits do not apply to a compliance run: its checks decide.
+        verdict = Verdict(Validity.VALID, warnings=verdict.warnings)
     replies = judge(_replies(tested.result))
     spoiled = (
         *_other_test(parsed, asked),
         *_spoiled(tested),
         *replies.reasons,
         *_above_the_limit(parsed, tested),
+        *(tested.compliance.reasons() if tested.compliance else ()),
     )
     validity = _worst(verdict.validity, Validity.INVALID) if spoiled else verdict.validity
     reasons = (*blame_client(verdict.reasons, client, parsed.details), *spoiled)
@@ -135,7 +142,7 @@ def _spoiled(tested: Tested) -> Iterator[Reason]:
             "prefix_cache",
         )
     tokens, completed = int(result.get("output_tokens", 0)), int(result.get("completed", 0))
-    must_be_exact = tested.exact_tokens and tested.parameters.mode == "performance"
+    must_be_exact = tested.exact_tokens and tested.parameters.mode != "accuracy"
     if must_be_exact and tokens != completed * most:
         yield Reason(
             f"{tokens} output tokens came for {completed} samples; exactly {most} each, {completed * most}, "
@@ -239,6 +246,7 @@ def _details(tested: Tested) -> Iterator[tuple[str, str | int | float | bool]]:
         "load_share": (result.get("load_share") or {}).get("share"),
         "token_count_source": ", ".join(result.get("token_count_sources") or {}),
         "user_conf": str(asked.user_conf) if asked.user_conf else None,
+        **(tested.compliance.details() if tested.compliance else {}),
         STANDING: mlperf_standing(result),
         **{f"server_{name}": value for name, value in tested.server.items()},
         **{f"engine_{name}": value for name, value in engine.items()},

@@ -25,6 +25,7 @@ from actions.nvidia_harness.scratch import FOLDERS, DataStage
 from actions.nvidia_harness.systems import SystemSections, own_system
 from actions.nvidia_harness.workspace import BUILT, CONTAINER_FOLDER, SYSTEM, Test, Workspace, find_workspace
 from agent.component.component import Action, ComponentParameters, Plan, Step, StepOutcome
+from agent.component.downloads import not_carried
 from agent.core.errors import ActionFailedError
 from agent.core.mlperf import NO_RESULT, NOT_VERIFIED, STANDING
 from agent.core.records import Validity
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.component.component import StepContext
+    from agent.component.downloads import Download
     from agent.core.records import ParsedOutput
     from agent.facts import Facts
 
@@ -57,6 +59,10 @@ class MLPerfExecutor(Action):
     def __init__(self, parameters: ComponentParameters) -> None:
         super().__init__(parameters)
         self.asked = cast("MLPerfParameters", parameters)
+
+    def downloads(self, facts: Facts) -> tuple[Download, ...]:  # noqa: ARG002 - see Component
+        """Refuse: the harness builds its image from the network."""
+        raise not_carried("the image and the data of NVIDIA's harness")
 
     def plan(self, facts: Facts) -> Plan:
         """Plan a step for each stage: a resumed run continues after the last complete one.

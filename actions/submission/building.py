@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from actions.submission.accuracy import MOST_LOG_BYTES
 from actions.submission.checking import check_result, check_tree
+from actions.submission.compliance import RUN_BY_VCAGENT
+from actions.submission.reruns import Rerun, Reruns, command_lines
 from actions.submission.system_description import missing_fields, system_description
 from actions.submission.tree import ACCURACY_LOG, ACCURACY_TEXT, MODEL_MAPPING, Place, Submitter
 from agent.core.errors import UsageError, host_errors
@@ -21,9 +23,9 @@ from parsers.loadgen import DETAIL_NAME, read_detail
 from parsers.loadgen.settings import MILLISECOND_NS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from actions.submission.findings import CheckedResult
+    from actions.submission.findings import CheckedResult, Finding
     from actions.submission.rounds import Round
     from actions.submission.runs import Case
 
@@ -77,6 +79,7 @@ class Missing:
     what: str
     why: str
     remedy: str = ""
+    reruns: tuple[Rerun, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,11 @@ class Built:
 
     filed: tuple[CheckedResult, ...]
     missing: tuple[Missing, ...]
+
+    @property
+    def commands(self) -> list[str]:
+        """Return the commands that run what is missing, as far as the runs' profiles have the tests."""
+        return command_lines(dict.fromkeys(rerun for each in self.missing for rerun in each.reruns))
 
 
 def build(order: Order, cases: Sequence[Case]) -> Built:
@@ -113,7 +121,7 @@ def build(order: Order, cases: Sequence[Case]) -> Built:
         order.output.parent.mkdir(parents=True, exist_ok=True)
         staged = Path(mkdtemp(prefix=f".{order.output.name}-", dir=order.output.parent))
         try:
-            built = _stage(order, cases, staged, system)
+            built = stage(order, cases, staged, system)
             if built.filed:
                 staged.chmod(0o755)
                 staged.rename(order.output)
@@ -122,41 +130,72 @@ def build(order: Order, cases: Sequence[Case]) -> Built:
             shutil.rmtree(staged, ignore_errors=True)
 
 
-def _stage(order: Order, cases: Sequence[Case], staged: Path, system: Mapping[str, str]) -> Built:
+def stage(
+    order: Order,
+    cases: Sequence[Case],
+    staged: Path,
+    system: Mapping[str, str],
+    *,
+    keeps_rejected: bool = False,
+) -> Built:
+    """Write a tree's files into an existing folder.
+
+    Args:
+        order: the description of the tree.
+        cases: the tests.
+        staged: the folder.
+        system: the system description.
+        keeps_rejected: True to leave rejected results in the tree, so that a checker can read them.
+    """
     submitter = Submitter(staged, order.division, order.submitter)
     _write_frame(order, submitter, cases, system)
     filed: list[CheckedResult] = []
     missing: list[Missing] = []
+    reruns = Reruns(cases)
     for model, scenario in dict.fromkeys((case.model, case.scenario) for case in cases):
         here = [case for case in cases if (case.model, case.scenario) == (model, scenario)]
         place = Place(submitter, order.mlperf_round, order.system, _folder_of(order, model), scenario)
         chosen = {
-            mode: _best([case for case in here if case.mode == mode]) for mode in ("performance", "accuracy")
+            mode: _best([case for case in here if case.mode == mode])
+            for mode in ("performance", "accuracy", *RUN_BY_VCAGENT)
         }
-        gaps = [
-            Missing(f"{model} {scenario} {mode}", "no run has this test", f"run it with mode: {mode}")
-            for mode, case in chosen.items()
-            if case is None
-        ]
         performance, accuracy = chosen["performance"], chosen["accuracy"]
         if performance is None or accuracy is None:
-            missing += gaps
+            missing += (
+                Missing(
+                    f"{model} {scenario} {mode}",
+                    "no run has this test",
+                    f"run it with mode: {mode}",
+                    tuple(reruns.find(model, (scenario,), mode)),
+                )
+                for mode in ("performance", "accuracy")
+                if chosen[mode] is None
+            )
             continue
         _file(order, place, performance, accuracy)
+        for test in RUN_BY_VCAGENT if order.division != "open" else ():
+            _file_compliance(place, test, chosen[test])
         checked = check_result(place)
         if checked.is_accepted:
             filed.append(checked)
             continue
         missing += (
-            Missing(f"{model} {scenario}", finding.message, finding.remedy) for finding in checked.errors
+            Missing(
+                f"{model} {scenario}",
+                finding.message,
+                finding.remedy,
+                tuple(reruns.find(model, (scenario,), finding.test)),
+            )
+            for finding in checked.errors
         )
-        _remove(place)
-    kept, incomplete = _whole_benchmarks(order, staged, filed)
+        if not keeps_rejected:
+            _remove(place)
+    kept, incomplete = _whole_benchmarks(order, staged, filed, reruns)
     return Built(tuple(kept), (*missing, *incomplete))
 
 
 def _whole_benchmarks(
-    order: Order, staged: Path, filed: Sequence[CheckedResult]
+    order: Order, staged: Path, filed: Sequence[CheckedResult], reruns: Reruns
 ) -> tuple[list[CheckedResult], list[Missing]]:
     """Remove benchmarks of a closed submission that lack a scenario."""
     if not filed:
@@ -169,7 +208,29 @@ def _whole_benchmarks(
             _remove(result.place)
         else:
             kept.append(result)
-    return kept, [Missing(order.mlperf_round.name, each.message, each.remedy) for each in findings]
+    missing = [
+        Missing(
+            order.mlperf_round.name,
+            each.message,
+            each.remedy,
+            tuple(_of_missing_scenario(order, each, reruns)),
+        )
+        for each in findings
+    ]
+    return kept, missing
+
+
+def _of_missing_scenario(order: Order, finding: Finding, reruns: Reruns) -> Iterator[Rerun]:
+    """Yield the tests of a scenario that no run has; what a run's own scenario lacks is listed with it."""
+    for model in dict.fromkeys(case.model for case in reruns.cases):
+        folder = _folder_of(order, model)
+        has_run = {case.scenario for case in reruns.cases if case.model == model}
+        if f"/{folder}: " not in finding.message or has_run & set(finding.scenarios):
+            continue
+        asked = order.mlperf_round.benchmarks.get(folder)
+        tests = [test for test in RUN_BY_VCAGENT if asked and test in asked.tests]
+        for mode in ("performance", "accuracy", *tests):
+            yield from reruns.find(model, finding.scenarios, mode)
 
 
 def _folder_of(order: Order, model: str) -> str:
@@ -254,6 +315,20 @@ def _file(order: Order, place: Place, performance: Case, accuracy: Case) -> None
     for test in sorted(tests.glob("TEST*")) if tests else ():
         if test.is_dir():
             shutil.copytree(test, place.compliance / test.name)
+
+
+def _file_compliance(place: Place, test: str, case: Case | None) -> None:
+    """File a compliance run's logs as its official script does; those given by the owner stay."""
+    folder = place.compliance / test
+    if case is None or folder.exists() or test not in place.asked_tests:
+        return
+    for source, target in (
+        (case.logs / "verify_accuracy.txt", folder / "verify_accuracy.txt"),
+        (case.logs / ACCURACY_LOG, folder / "accuracy" / ACCURACY_LOG),
+    ):
+        if source.is_file():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
 
 
 def _user_conf(case: Case) -> str:

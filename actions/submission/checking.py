@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from actions.submission.accuracy import accuracy_findings, configuration_findings
@@ -19,7 +20,7 @@ from actions.submission.performance import (
 from actions.submission.tree import places, read_json, submitters, system_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from actions.submission.rounds import Benchmark, Round
@@ -82,7 +83,8 @@ def _missing_scenarios(
         if not scenarios & set(scenario.split(_ALTERNATIVES)):
             either = " or ".join(scenario.split(_ALTERNATIVES))
             text = f"{system}/{benchmark}: {either} is missing, but required for {kind} systems"
-            yield Finding("scenarios", text, "run it, or submit to the open division")
+            remedy = "run it, or submit to the open division"
+            yield Finding("scenarios", text, remedy, scenarios=tuple(scenario.split(_ALTERNATIVES)))
 
 
 def check_result(place: Place) -> CheckedResult:
@@ -91,24 +93,35 @@ def check_result(place: Place) -> CheckedResult:
     asked = place.round.benchmarks.get(official)
     findings = list(_benchmark_findings(place, official, asked))
     performance, output, missing = read_run(place.performance, "performance")
-    findings += missing
+    findings += _of_test("performance", missing)
     figure = None
     if performance is not None and output is not None:
-        findings += performance_findings(place, asked, official, performance, output)
+        findings += _of_test("performance", performance_findings(place, asked, official, performance, output))
         findings += user_conf_findings(place, official, performance, "performance")
         figure = figure_of(performance) if performance.scenario == scenario_of(place) else None
     accuracy, output, missing = read_run(place.accuracy, "accuracy")
-    findings += missing
+    findings += _of_test("accuracy", missing)
     if accuracy is not None and output is not None:
-        findings += accuracy_findings(place, asked, official, accuracy, output)
-        findings += seed_findings(place.round, accuracy, "accuracy")
+        findings += _of_test("accuracy", accuracy_findings(place, asked, official, accuracy, output))
+        findings += _of_test("accuracy", seed_findings(place.round, accuracy, "accuracy"))
         if performance is not None:
-            findings += configuration_findings(place, performance, accuracy)
+            findings += _of_test("accuracy", configuration_findings(place, performance, accuracy))
+    findings += _power_findings(place)
     findings += measurement_findings(place)
     findings += _system_findings(place)
     if asked is not None:
         findings += compliance_findings(place, asked)
     return CheckedResult(place, tuple(dict.fromkeys(findings)), figure)
+
+
+def _of_test(test: str, findings: Iterable[Finding]) -> list[Finding]:
+    return [replace(finding, test=test) for finding in findings]
+
+
+def _power_findings(place: Place) -> Iterator[Finding]:
+    if any((place.results / "performance" / name).is_dir() for name in ("power", "ranging")):
+        text = "vcagent does not judge its power measurements"
+        yield note("power", text, "check them with the official checker")
 
 
 def _benchmark_findings(place: Place, official: str, asked: Benchmark | None) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from actions.submission.tree import Place
 
 _PASSED = "TEST PASS"
-_VERIFIED_BY = {
+VERIFIED_BY = {
     "TEST01": ("verify_accuracy.txt", "verify_performance.txt"),
     "TEST04": ("verify_performance.txt",),
     "TEST06": ("verify_accuracy.txt",),
@@ -22,6 +22,8 @@ _VERIFIED_BY = {
     "TEST08": ("verify_accuracy.txt",),
     "TEST09": ("verify_output_len.txt",),
 }
+RUN_BY_VCAGENT = ("TEST06",)
+"""Tests that LoadGenExecutor runs and verifies."""
 _HAS_RUN = ("TEST01", "TEST04")
 _TEST06_LINES = (
     ("First token check pass: True", "First token check pass: Skipped"),
@@ -46,19 +48,28 @@ def test_findings(folder: Path, test: str) -> Iterator[Finding]:
         test: its name, such as ``TEST06``.
     """
     if not folder.is_dir():
-        yield Finding("compliance", f"{test} is missing", f"run it and file it in {folder}")
+        yield Finding("compliance", f"{test} is missing", _how_to_run(test), test=test)
         return
-    for name in _VERIFIED_BY[test]:
+    for name in VERIFIED_BY[test]:
         path = folder / name
         if not path.is_file():
             yield Finding(
-                "compliance", f"{test} has no {name}", f"run the test's own script, see {test}'s page"
+                "compliance",
+                f"{test} has no {name}",
+                f"run the test's own script, see {test}'s page",
+                test=test,
             )
         elif not _passed(folder, name, test, path.read_text(encoding="utf-8", errors="replace")):
-            yield Finding("compliance", f"{test} did not pass: see {name}", "run it again")
+            yield Finding("compliance", f"{test} did not pass: see {name}", "run it again", test=test)
     log = folder / "performance" / "run_1" / "mlperf_log_detail.txt"
     if test in _HAS_RUN and not log.is_file():
         yield Finding("compliance", f"{test} has no logs of its run", f"file them as {log}")
+
+
+def _how_to_run(test: str) -> str:
+    if test in RUN_BY_VCAGENT:
+        return f"run LoadGenExecutor with mode: {test}; PERF-*-MLPERF profiles do with Compliance=true"
+    return f"vcagent does not run {test}: run its scripts, and give their output with --compliance"
 
 
 def _passed(folder: Path, name: str, test: str, text: str) -> bool:

@@ -18,12 +18,16 @@ class Finding:
         message: what was found.
         remedy: what to do about it.
         is_error: True if it excludes the result; a note does not.
+        test: the test to repeat: performance, accuracy or a compliance test; empty if none has to be.
+        scenarios: the scenarios of which one is missing.
     """
 
     code: str
     message: str
     remedy: str = ""
     is_error: bool = True
+    test: str = ""
+    scenarios: tuple[str, ...] = ()
 
 
 def note(code: str, message: str, remedy: str = "") -> Finding:

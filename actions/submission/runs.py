@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from actions.submission.compliance import RUN_BY_VCAGENT
 from agent.core.errors import UsageError
 from agent.store.documents import CasePart, RunDocument
 from parsers.loadgen import DETAIL_NAME
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SCENARIOS = ("Offline", "Server", "Interactive", "SingleStream", "MultiStream")
-MODES = ("performance", "accuracy")
+MODES = ("performance", "accuracy", *RUN_BY_VCAGENT)
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Case:
         logs: the folder with LoadGen's logs.
         model: the model's name in the run.
         scenario: the scenario's name, Interactive included.
-        mode: performance or accuracy.
+        mode: performance, accuracy, or the name of a compliance test.
     """
 
     run_dir: Path

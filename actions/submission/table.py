@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from actions.submission.reruns import command_lines
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -133,6 +135,10 @@ def print_built(built: Built, output: Path, console: Console) -> None:
         console.print(Text(f"  ✗ {each.what}: {each.why}"))
         if each.remedy:
             console.print(Text(f"    → {each.remedy}", style="cyan"))
+    if built.commands:
+        console.print(Text("\ncommands, with what is said above changed:", style="bold"))
+    for line in built.commands:
+        console.print(Text(f"  {line}"))
 
 
 def built_to_json(built: Built, output: Path) -> dict[str, Any]:
@@ -146,7 +152,16 @@ def built_to_json(built: Built, output: Path) -> dict[str, Any]:
             }
             for result in built.filed
         ],
-        "missing": [{"what": each.what, "why": each.why, "remedy": each.remedy} for each in built.missing],
+        "missing": [
+            {
+                "what": each.what,
+                "why": each.why,
+                "remedy": each.remedy,
+                "commands": command_lines(each.reruns),
+            }
+            for each in built.missing
+        ],
+        "commands": built.commands,
     }
 
 

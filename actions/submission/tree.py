@@ -64,6 +64,13 @@ class Place:
         """Return the scenario in LoadGen's spelling; folder names may be in lower case."""
         return _SCENARIOS.get(self.scenario.lower(), self.scenario)
 
+    @property
+    def asked_tests(self) -> tuple[str, ...]:
+        """Return the compliance tests that the round requires of the benchmark."""
+        official = self.round.official_name(self.benchmark, self.submitter.model_mapping)
+        asked = self.round.benchmarks.get(official)
+        return asked.tests if asked else ()
+
     def _below(self, kind: str) -> Path:
         return self.submitter.folder / kind / self.system / self.benchmark / self.scenario
 

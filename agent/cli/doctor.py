@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agent.cli.completion import complete_profiles
-from agent.cli.options import AsJson, PackageDir, Parameters, ProfileArguments, request_of
+from agent.cli.options import AsJson, BundleFolder, PackageDir, Parameters, ProfileArguments, request_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +32,7 @@ def doctor(
     profile: OptionalProfiles = None,
     parameters: Parameters = None,
     package_dir: PackageDir = None,
+    bundle: BundleFolder = None,
     results_dir: Annotated[Path, typer.Option(help="Where results will be written.")] = Path("results"),
     as_json: AsJson = False,
 ) -> None:
@@ -60,11 +61,14 @@ def doctor(
         from agent.run.session import plan
 
         run = plan(
-            request_of(named, parameters, package_dir=package_dir, results_dir=results_dir), folders=False
+            request_of(named, parameters, package_dir=package_dir, bundle=bundle, results_dir=results_dir),
+            folders=False,
         )
         read, planned = run.profile, run.components
         checks = agree(checks, planned)
-        checks += check_secrets(read) + check_plan(planned) + check_servers(planned, facts)
+        checks += check_secrets(read) + check_plan(planned)
+        if bundle is None:
+            checks += check_servers(planned, facts)
     if as_json:
         import dataclasses
 

@@ -258,16 +258,16 @@ def main() -> None:
     """Entry point of the console script; never shows a traceback for what a user can do wrong."""
     from agent.core.errors import ExitCode, VcagentError
 
-    if sys.argv[1:] == ["--version"]:
-        from agent import __version__
-
-        print(f"vcagent {__version__}")
-        return
     if sys.argv[1:2] == ["fleet-host"]:  # this host's end of a fleet run, as the bundle's program has it
         from agent.fleet.remote.entry import main as serve_controller
 
         sys.exit(serve_controller(sys.argv[2:]))
     _use_streams()
+    if sys.argv[1:] == ["--version"]:
+        from agent import __version__
+
+        print(f"vcagent {__version__}")
+        return
     # Bytes that are not text in this locale would end as a traceback wherever they are written later.
     sys.argv[1:] = [os.fsencode(argument).decode("utf-8", "replace") for argument in sys.argv[1:]]
     as_json = is_json_asked(sys.argv[1:])

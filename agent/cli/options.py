@@ -86,6 +86,14 @@ PackageDir = Annotated[
     Path | None,
     typer.Option("--package-dir", help="Where environments and downloads are kept.", show_default=False),
 ]
+BundleFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--bundle",
+        help="Take all downloads from this folder, which vcagent bundle --profile made; use no network.",
+        show_default=False,
+    ),
+]
 IndexDir = Annotated[
     Path | None,
     typer.Option(

@@ -11,6 +11,7 @@ from agent.cli.options import (
     AllowReboot,
     Arm,
     AsJson,
+    BundleFolder,
     Clean,
     ClientId,
     ExperimentId,
@@ -56,6 +57,7 @@ def plan(
     keep_serving: KeepServing = False,
     results_dir: ResultsDir = Path("results"),
     package_dir: PackageDir = None,
+    bundle: BundleFolder = None,
     experiment_id: ExperimentId = "",
     client_id: ClientId = "",
     run_id: RunId = "",
@@ -103,6 +105,7 @@ def plan(
         scenarios=scenarios,
         only_dependencies=dependencies,
         package_dir=package_dir,
+        bundle=bundle,
         results_dir=results_dir,
         sinks=tuple(sink or ()),
     )

@@ -138,6 +138,7 @@ def _flushed(
 ) -> list[dict[str, Any]]:
     import os
 
+    from agent.core.safe_files import require_trust
     from agent.core.secrets import Secrets
     from agent.sinks import SinkContext, add_sink_secrets, open_sinks
     from agent.sinks import flush as bring
@@ -146,6 +147,7 @@ def _flushed(
 
     if not (folder / JOURNAL).is_file():
         return []
+    require_trust(folder, "run folder", "--results-dir")  # its journal names files and addresses to write to
     secrets = Secrets(environment=os.environ)
     mask = secrets.mask
     with ResultsFolder(folder.parent).locked(folder.name), Journal(folder / JOURNAL) as journal:

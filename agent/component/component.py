@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from agent.component.bundled_images import image_download
+from agent.component.downloads import not_carried
 from agent.core.errors import ActionFailedError, LiftedBy
 from agent.core.metric_filters import parse_filters
 from agent.core.names import canonical
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    from agent.component.downloads import Download
     from agent.component.handover import Handover
     from agent.core.progress import Progress
     from agent.core.records import MetadataValue, Metric, ParsedOutput
@@ -276,6 +279,18 @@ class Component(ABC):  # noqa: B024 - its subclasses define their methods
     def __init__(self, parameters: ComponentParameters) -> None:
         self.parameters = parameters
 
+    def downloads(self, facts: Facts) -> tuple[Download, ...]:  # noqa: ARG002 - for those that download
+        """Return what the steps download on a host in its initial state; a bundle carries it.
+
+        Args:
+            facts: the host. For a bundle that is made elsewhere they have only distribution, architecture,
+                package manager and Python.
+
+        Raises:
+            HostError: if a bundle cannot carry it.
+        """
+        return ()
+
 
 class _Planned(Component):
     @abstractmethod
@@ -300,6 +315,10 @@ class Dependency(_Planned):
     changes_host: ClassVar[bool] = False
     lifts: ClassVar[frozenset[LiftedBy]] = frozenset(LiftedBy) - {LiftedBy.NOTHING}
 
+    def downloads(self, facts: Facts) -> tuple[Download, ...]:  # noqa: ARG002 - see Component
+        """Refuse: a dependency that bundles support, or that downloads nothing, says so itself."""
+        raise not_carried(f"what {type(self).__name__} downloads")
+
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:  # noqa: ARG003 - for those that know how
         """Derive the steps that undo a step, from its stored values and the host's facts; change nothing.
@@ -315,6 +334,18 @@ class Dependency(_Planned):
 
 class Action(_Planned):
     """Runs a workload; its steps return parsed outputs."""
+
+    def downloads(self, facts: Facts) -> tuple[Download, ...]:  # noqa: ARG002 - see Component
+        """Return the image of the container that it runs in, if any; dependencies bring everything else."""
+        container = getattr(self.parameters, "container", None)
+        if container is None or container.pull == "never":
+            return ()
+        if container.dockerfile is not None:
+            raise not_carried(
+                f"what the image {container.image_name} is built from",
+                "build it, load it there (docker load), and name it with pull: never, without dockerfile",
+            )
+        return (image_download(container.image_name),)
 
 
 class ServiceAction(Action):

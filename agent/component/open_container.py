@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agent.component.bundled_images import image_file
+from agent.facts.bundle import bundle_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from contextlib import ExitStack
@@ -44,7 +47,8 @@ def open_container(
     spec = asked.spec(purpose, mounts=mounts, ports=ports, secret_files=secret_files)
     engine = stack.enter_context(connect(context))
     if asked.dockerfile is None:
-        engine.ensure_image(spec.image, when=asked.pull, progress=context.progress)
+        loaded = load_image(spec.image, context)
+        engine.ensure_image(spec.image, when="never" if loaded else asked.pull, progress=context.progress)
     else:
         folder, name = asked.build_from
         engine.build_image(
@@ -60,3 +64,17 @@ def open_container(
     if not asked.keep:
         stack.callback(running.remove)
     return running
+
+
+def load_image(reference: str, context: StepContext) -> bool:
+    """Load an image from the bundle of this run, and return True; return False if there is no bundle.
+
+    Raises:
+        ActionFailedError: if Docker cannot load it.
+    """
+    bundle = bundle_of(context.facts)
+    if bundle is None or ("image", reference) not in bundle.contents:
+        return bundle is not None
+    command = ["docker", "load", "--quiet", f"--input={image_file(bundle.folder, reference)}"]
+    context.processes.run(command, log=context.log)
+    return True

@@ -290,7 +290,7 @@ class Secrets:
                     best = cut + view.origin(len(tail) - length, len(tail))[0], length
                     break
         code = begun_hex(lower(text[cut:end]), self._spread)
-        if code and (best is None or best[1] < _WITHHELD or cut + code[0] < best[0]):
+        if code and (best is None or cut + code[0] < best[0] or best[1] < _WITHHELD <= code[1]):
             return cut + code[0], code[1]
         return best
 
@@ -409,8 +409,8 @@ class LineMasker:
         before = ""
         while cut and (begin := self._secrets.begun(self._before + text[:cut])):
             start, length = begin[0] - len(self._before), begin[1]
-            if start >= 0 and length >= _WITHHELD and len(text) - start <= self._longest:
-                cut = max(text.rfind("\n", 0, start), text.rfind("\r", 0, start)) + 1
+            if length >= _WITHHELD and len(text) - max(start, 0) <= self._longest:
+                cut = max(text.rfind("\n", 0, start), text.rfind("\r", 0, start)) + 1 if start > 0 else 0
             else:
                 before = (self._before + text[:cut])[begin[0] :]
                 break

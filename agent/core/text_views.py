@@ -48,9 +48,13 @@ _BLANKS_BEFORE = 2
 """Blanks at the end of a line, before a backslash or ``=`` that continues it, that do not count."""
 
 _HEX_DIGITS = frozenset("0123456789abcdef")
-_HEX_SEPARATORS = frozenset(" \t\r\n:,;-\\")
-_LEAST_DIGITS = 4
-_SEPARATOR = r"(?:[\s:,;-]{1,3}(?:0x|\\x)?|0x|\\x)?"
+_HEX_LETTERS = "0123456789abcdefx \t\r\n:,;-\\"
+"""The characters of hexadecimal bytes with separators."""
+_HEX_TOKENS = (
+    re.compile(r"\\+\s*x|0\s*x|.", re.DOTALL),
+    re.compile(r"0[\\\s]*x|.", re.DOTALL),  # a backslash before a line's end may continue the line
+)
+_SEPARATOR = r"[\s:,;\\-]{0,3}(?:0?x)?"
 
 
 class TextView:
@@ -224,23 +228,24 @@ def begun_hex(lowered: str, codes: Iterable[str]) -> tuple[int, int] | None:
         codes: the bytes, in small letters without separators.
 
     Returns:
-        The place of the first digit, and how many digits there are; None if there are fewer than two bytes.
+        The place of the first digit, and how many digits there are.
     """
+    region = lowered[len(lowered.rstrip(_HEX_LETTERS)) :]
     longest = max(map(len, codes), default=0)
-    digits, places, at = "", [], len(lowered)
-    while at and len(digits) < longest:
-        at -= 1
-        if lowered[at] in _HEX_DIGITS:
-            digits = lowered[at] + digits
-            places.append(at)
-        elif lowered[at] == "x" and lowered[at - 1 : at] in {"0", "\\"}:
-            at -= 1
-        elif lowered[at] not in _HEX_SEPARATORS:
-            break
-    for length in range(len(digits), _LEAST_DIGITS - 1, -1):
-        if any(length < len(code) and digits.endswith(code[:length]) for code in codes):
-            return places[length - 1], length
-    return None
+    best: tuple[int, int] | None = None
+    readings = [
+        [one.start() for one in token.finditer(region) if one[0] in _HEX_DIGITS]
+        for token in (_HEX_TOKENS if "x" in region else _HEX_TOKENS[:1])
+    ]
+    for places in readings if region else ():
+        digits = "".join(region[place] for place in places)
+        for end in {len(digits), len(digits) - digits.endswith("0")}:  # a 0 may be that of 0x
+            for length in range(min(end, longest - 1), best[1] if best else 0, -1):
+                tail = digits[end - length : end]
+                if any(length < len(code) and code.startswith(tail) for code in codes):
+                    best = len(lowered) - len(region) + places[end - length], length
+                    break
+    return best
 
 
 @lru_cache(maxsize=256)

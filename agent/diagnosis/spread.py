@@ -42,7 +42,7 @@ _TAIL_INDEX = 3
 """The heaviest tail that noise is assumed to have, that of Student's t with 3 degrees of freedom: far out,
 twice the distance is 2**3 times as rare."""
 
-_FEW = 10
+_FEW = 6
 """Few values do not show how far noise reaches: of this number, the furthest counts as twice as far off.
 benchmarks/diagnosis_error_rates.py measures that this holds the rate of false alarms at 4 hosts, too."""
 
@@ -170,7 +170,7 @@ class Sample:
         count = len(others) or self.count
         if count < _LEAST_TO_SPREAD or least is None or greatest is None:
             return None
-        furthest = max(abs(least - centre), abs(greatest - centre)) * (1 + _FEW / count)
+        furthest = max(abs(least - centre), abs(greatest - centre)) * (1 + (_FEW / count) ** 2)
         worst_other = sign * ((least if sign < 0 else greatest) - centre)
         distances = sorted((sign * (value - centre) for value in runs), reverse=True)
         found = [1.0]

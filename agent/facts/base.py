@@ -9,6 +9,7 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from typing_extensions import override
@@ -56,7 +57,17 @@ class Host(Protocol):
 
 
 class LocalHost(Host):
-    """The host that the agent runs on."""
+    """The host that the agent runs on.
+
+    Args:
+        environment: variables that commands get in addition to the agent's own.
+    """
+
+    _environment: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        if environment:
+            self._environment = dict(environment)
 
     @override
     def output(
@@ -75,7 +86,7 @@ class LocalHost(Host):
                 stderr=subprocess.DEVNULL,
                 text=True,
                 errors="replace",
-                env={**os.environ, "LC_ALL": "C", **(env or {})},
+                env={**os.environ, "LC_ALL": "C", **self._environment, **(env or {})},
                 start_new_session=True,
             )
         except OSError:
@@ -159,6 +170,10 @@ class Facts:
                     raise KeyError(f"the modelled host does not have the fact {fact.name}")
                 self._read[fact.name] = fact.read(self._host)
             return cast("T", self._read[fact.name])
+
+    def given(self, name: str) -> Any:
+        """Return a value that was given in place of a fact; None if there is none. Nothing is read."""
+        return self._modelled.get(name)
 
     def fresh(self) -> Facts:
         """Return the facts of the same host, with nothing read yet."""

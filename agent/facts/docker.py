@@ -37,6 +37,8 @@ _QUERY_PROGRAMS = ("sh", "-c", "command -v " + "; command -v ".join(_PROGRAMS) +
 
 _CONTAINERD_STORE = "io.containerd.snapshotter.v1"
 """The driver-type in DriverStatus of ``docker info`` (docs.docker.com, "containerd image store")."""
+_PROXIES = {"http-proxy": "HttpProxy", "https-proxy": "HttpsProxy", "no-proxy": "NoProxy"}
+"""``docker info``'s keys by their names in daemon.json."""
 _CONTAINERD_ROOT = "/var/lib/containerd"
 """``root`` of containerd's configuration by default; data-root of daemon.json does not move it."""
 
@@ -70,6 +72,7 @@ class DockerServer:
         cgroup_driver: ``systemd`` or ``cgroupfs``.
         cdi_folders: its folders for CDI specifications; empty if it does not support CDI.
         containerd_store: True if containerd stores its images, as in new installations of Docker 29.
+        proxies: its proxies by their name in daemon.json, such as ``https-proxy``, without passwords.
     """
 
     version: str
@@ -80,6 +83,7 @@ class DockerServer:
     cgroup_driver: str = ""
     cdi_folders: tuple[str, ...] = ()
     containerd_store: bool = False
+    proxies: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def image_root(self) -> str:
@@ -185,6 +189,7 @@ def docker_server(text: str | None) -> DockerServer | None:
         cgroup_driver=str(info.get("CgroupDriver") or ""),
         cdi_folders=tuple(info.get("CDISpecDirs") or ()),
         containerd_store=["driver-type", _CONTAINERD_STORE] in (info.get("DriverStatus") or []),
+        proxies={name: str(info[key]) for name, key in _PROXIES.items() if info.get(key)},
     )
 
 

@@ -70,3 +70,9 @@ DISTRIBUTION: Fact[Distribution] = Fact(
 KERNEL: Fact[str] = Fact("kernel", "uname -r", lambda host: (host.output(["uname", "-r"]) or "").strip())
 ARCHITECTURE: Fact[str] = Fact("architecture", "uname -m", _machine)
 PLATFORM: Fact[str] = Fact("platform", "uname -m", lambda host: platform_of(_machine(host)))
+GLIBC: Fact[str | None] = Fact(
+    "glibc",
+    "getconf GNU_LIBC_VERSION",
+    lambda host: (host.output(["getconf", "GNU_LIBC_VERSION"]) or "").strip().rpartition(" ")[2] or None,
+)
+"""The version of the GNU C library, such as 2.36; None if the host has another C library."""

@@ -46,6 +46,11 @@ class PythonInterpreter:
     headers: bool = True
     compiler: bool = True
 
+    @property
+    def machine(self) -> str:
+        """Its processor, as ``uname -m`` prints it."""
+        return self.platform.removeprefix("linux-")
+
 
 def interpreter_answer(text: str | None) -> PythonInterpreter | None:
     """Read an interpreter's description of itself, or return None if it gave none."""

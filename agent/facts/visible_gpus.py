@@ -103,6 +103,8 @@ def visible_amd_gpus(facts: Facts) -> tuple[Gpu, ...]:
 
 
 def _amd_places(facts: Facts) -> tuple[int, ...]:
+    if not facts[AMD_GPUS]:
+        return ()
     asked = facts[HIP_VISIBLE_DEVICES]
     asked = facts[VISIBLE_DEVICES] if asked is None else asked
     return visible_places(asked, [""] * len(facts[AMD_GPUS]))

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import HostError, VcagentError, unexpected
+from agent.core.safe_files import require_trust
 from agent.fleet.commands import doorstep_command, doorstep_input, privileged
 from agent.fleet.inventory import Inventory, limited
 from agent.fleet.options import FleetOptions
@@ -80,6 +81,7 @@ def survey(
 
     Raises:
         UsageError: if a run does not exist, or a part of the limit matches no host.
+        HostError: if root may not trust a run's folder.
     """
     folder = fleet_folder(results_dir)
     found: dict[tuple[str, str], Place] = {}
@@ -89,6 +91,7 @@ def survey(
         if is_worked_on(run_dir):
             left.append(f"{run_dir.name}: a controller is working on it; stop it first: vcagent fleet stop")
             continue
+        require_trust(run_dir, "run folder", "--results-dir")  # its journal names hosts and folders to remove
         with Journal(run_dir / JOURNAL) as journal:
             record = FleetRecord(journal)
             began = datetime.fromisoformat(record.recall("started"))

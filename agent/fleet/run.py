@@ -269,8 +269,10 @@ def retry_fleet(
 
     Raises:
         UsageError: if the run does not exist, or has no host to try again.
+        HostError: if root may not trust the run's folder.
     """
     run_dir = recorded(results_dir, run)
+    require_trust(run_dir, "run folder", "--results-dir, and start the profile again")
     failed = run_dir / FAILED_FILE
     if not failed.is_file():
         raise UsageError(

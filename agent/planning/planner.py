@@ -8,9 +8,11 @@ from math import prod
 from typing import TYPE_CHECKING, TypeVar, get_args
 
 from agent.component.component import Action, Component, ComponentParameters, Dependency, Monitor, Plan, Step
+from agent.component.downloads import lacking
 from agent.component.registry import component_class, unknown_types
 from agent.core.errors import HostError, ProfileError, VcagentError, unexpected
 from agent.core.names import canonical, did_you_mean
+from agent.facts.bundle import bundle_of
 from agent.facts.linux import DISTRIBUTION, PLATFORM
 from agent.planning.groups import GroupParameters, PlannedGroup, is_group
 from agent.profile import (
@@ -232,7 +234,7 @@ class Planner:
                 return PlannedComponent(element, Standing.PLANNED, note="runs beside the actions")
             if not isinstance(component, (Dependency, Action)):
                 raise ProfileError(f"{element.type} can neither be planned nor watched")
-            plan = component.plan(facts)
+            plan = _plan_with_bundle(component, facts)
         except (HostError, VariableUnavailableError) as error:
             return PlannedComponent(element, Standing.REFUSED, note=error.message, error=error)
         except VcagentError:
@@ -307,6 +309,26 @@ class Planner:
             return text_of(resolve_one("Scenario", element, self.profile, self.variables))
         except ProfileError:
             return ""
+
+
+def _plan_with_bundle(component: Dependency | Action, facts: Facts) -> Plan:
+    """Return a component's plan; with a bundle, refuse steps that would download what it lacks.
+
+    Raises:
+        HostError: if the host does not support it, or the bundle lacks something.
+    """
+    if bundle_of(facts) is None:
+        return component.plan(facts)
+    try:
+        plan = component.plan(facts)
+    except HostError:
+        # An earlier dependency may lift the refusal, but it cannot complete the bundle.
+        if missing := lacking(component.downloads(facts), facts):
+            raise missing from None
+        raise
+    if plan.steps and (missing := lacking(component.downloads(facts), facts)):
+        raise missing
+    return plan
 
 
 def _may_be_lifted(

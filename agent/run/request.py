@@ -43,6 +43,7 @@ class RunRequest:
         log_level: the lowest level of events that the agent's own log contains.
         settings: parameters of single elements, by ``scenario.parameter``.
         sinks: destinations of records in addition to the run's folder: ``NAME`` or ``NAME:settings``.
+        bundle: the folder of a bundle, from which everything comes that steps download; None for the network.
     """
 
     profiles: tuple[str, ...]
@@ -65,6 +66,7 @@ class RunRequest:
     log_level: str = "debug"
     settings: Mapping[str, str] = field(default_factory=dict)
     sinks: tuple[str, ...] = ()
+    bundle: Path | None = None
 
     def client(self) -> str:
         """Return this host's name in the records."""
@@ -79,6 +81,7 @@ class RunRequest:
         ]
         values["results_dir"] = str(self.results_dir.absolute())
         values["package_dir"] = str(self.package_dir.absolute()) if self.package_dir else None
+        values["bundle"] = str(self.bundle.absolute()) if self.bundle else None
         return values
 
     @classmethod
@@ -107,6 +110,7 @@ class RunRequest:
                 "sinks": tuple(values.get("sinks", ())),
                 "results_dir": Path(values["results_dir"]),
                 "package_dir": Path(values["package_dir"]) if values["package_dir"] else None,
+                "bundle": Path(values["bundle"]) if values.get("bundle") else None,
                 "parameters": {**kept, **parameters},
             }
         )

@@ -22,6 +22,7 @@ from agent.core.secrets import Secrets
 from agent.facts import Facts, LocalHost
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.boot import REBOOTS
+from agent.facts.bundle import BUNDLE, bundle_of
 from agent.facts.linux import PLATFORM
 from agent.host.containers.records import container_records, has_containers
 from agent.host.processes import LocalProcesses
@@ -38,6 +39,7 @@ from agent.profile import (
     select,
     set_parameters,
 )
+from agent.run.bundle_opening import check_bundle, open_bundle
 from agent.run.cleaning import own_package_dir, package_dir_in_use
 from agent.run.clock import HostClock
 from agent.run.description import describe
@@ -129,12 +131,15 @@ def plan(request: RunRequest, *, folders: bool = True) -> PlannedRun:
     )
 
 
-def check(request: RunRequest, sources: Sequence[Source] = ()) -> Session:
+def check(
+    request: RunRequest, sources: Sequence[Source] = (), *, modelled: Mapping[str, Any] | None = None
+) -> Session:
     """Check everything that can be checked without touching the host.
 
     Args:
         request: what to run, and how.
         sources: the texts of its profiles, if already loaded; otherwise they are looked up.
+        modelled: the facts of another host that the profile is for; None for this one.
 
     Raises:
         ProfileError: if the profile cannot be used.
@@ -143,7 +148,7 @@ def check(request: RunRequest, sources: Sequence[Source] = ()) -> Session:
     if request.run_id:
         ResultsFolder(request.results_dir).check_name(request.run_id)
     sources = sources or [find(reference) for reference in request.profiles]
-    return _session(request, sources, None, ResultsFolder(request.results_dir).path)
+    return _session(request, sources, None, ResultsFolder(request.results_dir).path, modelled=modelled)
 
 
 def start(
@@ -170,6 +175,8 @@ def start(
         session.require_trusted_folders()
         planned = session.preview()
         _refuse(planned)
+        if bundle := bundle_of(session.facts):
+            check_bundle(bundle)
         folder = ResultsFolder(request.results_dir)
         folder.prepare()
         own_package_dir(session.facts[PACKAGE_DIR])
@@ -473,6 +480,8 @@ def _session(
     context: RunContext | None,
     results_dir: Path,
     reboots: tuple[str, ...] = (),
+    *,
+    modelled: Mapping[str, Any] | None = None,
 ) -> Session:
     profile = load_sources(sources, overrides=request.parameters, metadata=request.metadata)
     secrets = Secrets(mappings=[request.parameters, request.metadata], environment=os.environ)
@@ -485,12 +494,7 @@ def _session(
     add_sink_secrets(secrets, (*profile.sinks, *request.sinks))
     context = context or _new_context(request, profile, secrets.mask)
     run_dir = results_dir / context.run_id
-    modelled: dict[str, Any] = {REBOOTS.name: reboots}
-    if request.package_dir:
-        modelled[PACKAGE_DIR.name] = request.package_dir.absolute()
-    # Links are resolved: root does not follow links when it writes.
-    modelled[PACKAGE_DIR.name] = Facts(LocalHost(), modelled)[PACKAGE_DIR].resolve()
-    facts = Facts(LocalHost(), modelled)
+    facts = _this_host(request, reboots) if modelled is None else Facts(None, modelled)
     variables = run_variables(
         facts,
         run_dir,
@@ -517,6 +521,19 @@ def _session(
         # Errors in sinks are reported before anything is changed.
         open_sinks((*profile.sinks, *request.sinks), SinkContext(run_dir, context.run_id))
     return Session(tuple(sources), planner, facts, secrets, context, run_dir, options, request)
+
+
+def _this_host(request: RunRequest, reboots: tuple[str, ...]) -> Facts:
+    """Return the facts of this host, with the folders and the bundle of a request."""
+    modelled: dict[str, Any] = {REBOOTS.name: reboots}
+    if request.package_dir:
+        modelled[PACKAGE_DIR.name] = request.package_dir.absolute()
+    # Links are resolved: root does not follow links when it writes.
+    modelled[PACKAGE_DIR.name] = Facts(LocalHost(), modelled)[PACKAGE_DIR].resolve()
+    if request.bundle is None:
+        return Facts(LocalHost(), modelled)
+    modelled[BUNDLE] = bundle = open_bundle(request.bundle, Facts(LocalHost(), modelled))
+    return Facts(LocalHost(bundle.apt_environment), modelled)
 
 
 def _reboots(journal: Journal, door: RebootDoor | None, session: Session, request: RunRequest) -> Reboots:

@@ -256,12 +256,34 @@ class ConvertDocument(CommandDocument):
     text: str | None = Field(None, description="The converted profile, if no file was named.")
 
 
+class BundledContent(_Row):
+    """A thing that a profile asks for, and that a bundle has."""
+
+    kind: str = Field(description="Such as wheel or deb.")
+    name: str = Field(description="Its name, as the profile writes it.")
+
+
+class BundledFile(_Row):
+    """A file of a bundle."""
+
+    path: str = Field(description="Its path in the bundle.")
+    size_bytes: int
+    sha256: str
+
+
 class BundleDocument(CommandDocument):
     """The bundles that were made."""
 
     NAME: ClassVar[str] = "bundle"
 
-    bundles: list[str] = Field(default_factory=list, description="Paths of the files.")
+    bundles: list[str] = Field(
+        default_factory=list, description="Paths of the agent's files, or the folder of a profile's bundle."
+    )
+    platform: str | None = Field(None, description="The hosts that a profile's bundle is for.")
+    python: str | None = Field(None, description="The version of Python that its wheels are for.")
+    profiles: list[str] = Field(default_factory=list, description="The profiles that it was made from.")
+    contents: list[BundledContent] = Field(default_factory=list)
+    files: list[BundledFile] = Field(default_factory=list)
 
 
 class CleanedRow(_Row):
@@ -366,6 +388,7 @@ class SubmissionBuildDocument(CommandDocument):
     output: str | None = Field(None, description="The tree's folder; null if nothing was filed.")
     filed: list[dict[str, Any]] = Field(default_factory=list)
     missing: list[dict[str, Any]] = Field(default_factory=list)
+    commands: list[str] = Field(default_factory=list, description="Commands that run what is missing.")
 
 
 def command_documents() -> tuple[type[CommandDocument], ...]:

@@ -14,6 +14,7 @@ from agent.facts.disks import DISKS, FILE_SYSTEM_MAKERS, device_named, real_path
 from agent.facts.users import ROOT
 
 if TYPE_CHECKING:
+    from agent.component.downloads import Download
     from agent.facts import Facts
     from agent.facts.disks import BlockDevice
 
@@ -59,6 +60,10 @@ class FormatDisks(Dependency):
     lifts = frozenset({LiftedBy.PATH, LiftedBy.SPACE, LiftedBy.SYSTEM})
     Parameters = FormatDisksParameters
     parameters: FormatDisksParameters
+
+    def downloads(self, facts: Facts) -> tuple[Download, ...]:  # noqa: ARG002 - see Component
+        """Return nothing: it works with what the host has."""
+        return ()
 
     def plan(self, facts: Facts) -> Plan:
         """Format the named disks that are empty; refuse named disks that are not."""

@@ -21,6 +21,7 @@ from dependencies.packages.system_file import write_system_file
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from agent.component.downloads import Download
     from agent.facts import Facts
     from agent.facts.disks import BlockDevice
 
@@ -70,6 +71,10 @@ class MountDisks(Dependency):
     lifts = frozenset({LiftedBy.PATH, LiftedBy.SPACE, LiftedBy.SYSTEM})
     Parameters = MountDisksParameters
     parameters: MountDisksParameters
+
+    def downloads(self, facts: Facts) -> tuple[Download, ...]:  # noqa: ARG002 - see Component
+        """Return nothing: it works with what the host has."""
+        return ()
 
     def plan(self, facts: Facts) -> Plan:
         """Mount unmounted file systems by UUID, except those of the disk with the operating system."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, field_validator
 
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
+from agent.component.downloads import Download, not_carried
 from agent.core.errors import HostError, LiftedBy, refusals_lifted_by
 from agent.facts.boot import SYSTEMD
 from agent.facts.docker import (
@@ -22,16 +23,18 @@ from agent.facts.docker import (
     upstream_version,
 )
 from agent.facts.linux import ARCHITECTURE, DISTRIBUTION
-from agent.facts.packages import INSTALLED_PACKAGES
+from agent.facts.packages import INSTALLED_PACKAGES, PACKAGE_MANAGER
 from agent.facts.services import service
 from agent.facts.storage import MOUNTS, free_bytes
 from agent.facts.users import ROOT
 from dependencies.docker.cli import docker_remedy
 from dependencies.docker.daemon import require_readable
+from dependencies.docker.proxy import checked_proxy, proxy_steps
 from dependencies.docker.service import refuse_to_stop_containers, start_command, start_engine
 from dependencies.docker.sources import DOWNLOADS, DockerSource, docker_source, pinned
 from dependencies.docker.undo import undo_plan
 from dependencies.packages.apt_repository import AptRepositoryWish
+from dependencies.packages.bundled_debs import deb_downloads
 from dependencies.packages.package_managers import PackageWish, installation_steps, manager_of, require_root
 from dependencies.packages.signing_key import SigningKey
 from dependencies.system.groups import checked_names, group_steps, user_names
@@ -73,8 +76,11 @@ class DockerInstallationParameters(ComponentParameters):
     key_fingerprint: str = Field(
         "", description="The key's fingerprint; by default Docker's, if KeyUri is not given."
     )
+    http_proxy: str = Field("", description="The engine's proxy for http; empty keeps its settings.")
+    https_proxy: str = Field("", description="The engine's proxy for https, and so for most registries.")
+    no_proxy: str = Field("", description="Hosts that the engine reaches without a proxy, with commas.")
     restart_with_containers: bool = Field(
-        default=False, description="Whether to change the version even if that stops running containers."
+        default=False, description="Whether to change version or proxy even if that stops running containers."
     )
     required_space: int = Field(2048, ge=0, description="Free space that an installation needs, in MiB.")
     lock_timeout: float = Field(600, ge=0, description="Seconds to wait for another package manager.")
@@ -85,6 +91,11 @@ class DockerInstallationParameters(ComponentParameters):
         if value and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+:~_*-]*", value):
             raise ValueError("write a version, such as 27.3.1")
         return value
+
+    @field_validator("http_proxy", "https_proxy")
+    @classmethod
+    def _is_proxy(cls, value: str) -> str:
+        return checked_proxy(value)
 
     _names = field_validator("usernames", mode="before")(user_names)
     _are_names = field_validator("usernames", "username")(checked_names)
@@ -113,8 +124,10 @@ class DockerInstallation(Dependency):
         self._check_engine(facts, engine)
         require_readable(facts[DAEMON_CONFIG])
         steps = self._installation(facts, engine)
-        if reason := self._why_start(facts, installing=bool(steps)):
+        installing = bool(steps)
+        if reason := self._why_start(facts, installing=installing):
             steps.append(self._start_step(facts, reason))
+        steps += self._proxy_steps(facts, installing=installing)
         steps += self._group_steps(facts)
         if steps and not facts[ROOT]:
             problem = facts[DOCKER_PROBLEM] or ""
@@ -130,6 +143,15 @@ class DockerInstallation(Dependency):
             kind = engine.kind if engine else "an engine of another host"
             return Plan(nothing_to_do=f"{kind} answers with {server.version if server else '?'}")
         return Plan(tuple(steps))
+
+    def downloads(self, facts: Facts) -> tuple[Download, ...]:
+        """Return the engine's packages from their repository."""
+        manager = facts[PACKAGE_MANAGER]
+        if manager != "apt":
+            raise not_carried(f"packages of {manager}")
+        source = self._source(facts, manager, None)
+        repository = source.repository if isinstance(source.repository, AptRepositoryWish) else None
+        return deb_downloads(self._wishes(source, manager, None), repository=repository)
 
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
@@ -271,6 +293,15 @@ class DockerInstallation(Dependency):
 
         # An engine that is replaced by another version answers before and after the installation.
         return Step("start", reason, run, shlex.join(command), None if holds(facts) else holds)
+
+    def _proxy_steps(self, facts: Facts, *, installing: bool) -> list[Step]:
+        parameters = self.parameters
+        proxies = {
+            "http-proxy": parameters.http_proxy,
+            "https-proxy": parameters.https_proxy,
+            "no-proxy": parameters.no_proxy,
+        }
+        return proxy_steps(proxies, facts, installing=installing, allowed=parameters.restart_with_containers)
 
     def _group_steps(self, facts: Facts) -> list[Step]:
         return group_steps(

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator
 
+from agent.component.bundled_images import image_download
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
+from agent.component.downloads import Download, not_carried
 from agent.core.errors import HostError, LiftedBy
 from agent.facts.container_toolkit import CDI_FOLDERS, CDI_SPECS, CONTAINER_TOOLKIT_VERSION, CdiSpec
 from agent.facts.docker import DAEMON_CONFIG, DOCKER_ENGINE, DOCKER_PROBLEM, DOCKER_SERVER
 from agent.facts.gpus import DRIVER_VERSION
 from agent.facts.linux import ARCHITECTURE, DISTRIBUTION
-from agent.facts.packages import INSTALLED_PACKAGES, RPM_MANAGERS
+from agent.facts.packages import INSTALLED_PACKAGES, PACKAGE_MANAGER, RPM_MANAGERS
 from agent.facts.storage import MOUNTS, free_bytes
 from agent.facts.users import ROOT
 from dependencies.docker.cli import run_docker
@@ -25,6 +27,7 @@ from dependencies.docker.service import refuse_to_stop_containers, restart_comma
 from dependencies.docker.undo import undo_plan
 from dependencies.nvidia.gpu_container_proof import GpuContainerProof
 from dependencies.packages.apt_repository import AptRepositoryWish, deb_architecture
+from dependencies.packages.bundled_debs import deb_downloads
 from dependencies.packages.package_managers import (
     PackageManager,
     PackageWish,
@@ -54,6 +57,9 @@ _PACKAGES = (
     "libnvidia-container1",
 )
 """The packages: with a version all get it, as in NVIDIA's guide; otherwise the first brings the others."""
+
+_REPOSITORY = "vcagent-nvidia-container-toolkit"
+"""The name of the repository's files."""
 
 _CDI_SINCE = 25
 """The first Docker version with CDI (docs.docker.com/reference/cli/dockerd, "Enable CDI devices")."""
@@ -133,6 +139,14 @@ class NvidiaContainerToolkitInstallation(Dependency):
             return Plan(nothing_to_do=f"toolkit {facts[CONTAINER_TOOLKIT_VERSION]} is in place; {proven}")
         return Plan(tuple(steps))
 
+    def downloads(self, facts: Facts) -> tuple[Download, ...]:
+        """Return the toolkit's packages, and the image of the proof."""
+        manager = facts[PACKAGE_MANAGER]
+        if manager != "apt":
+            raise not_carried(f"packages of {manager}")
+        packages = deb_downloads(self._wishes(), repository=self._apt_repository(facts))
+        return (*packages, image_download(self.parameters.proof_image)) if self.parameters.proof else packages
+
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
         """Undo one step."""
@@ -204,25 +218,37 @@ class NvidiaContainerToolkitInstallation(Dependency):
         base = parameters.repository_uri.rstrip("/")
         if not base:
             return []
-        fingerprint = parameters.key_fingerprint or ("" if parameters.key_uri else FINGERPRINT)
-        key = SigningKey.of(parameters.key_uri or f"{base}/gpgkey", fingerprint)
-        machine, name = facts[ARCHITECTURE], "vcagent-nvidia-container-toolkit"
+        machine = facts[ARCHITECTURE]
         if manager in RPM_MANAGERS:
             # Its packages are not signed, its index is (nvidia-container-toolkit.repo).
             wish = RpmRepositoryWish(
-                name,
+                _REPOSITORY,
                 f"{base}/stable/rpm/{machine}",
-                key,
+                self._key,
                 signed_packages=False,
                 signed_index=True,
                 manager=manager,
             )
             release = facts[DISTRIBUTION].version.partition(".")[0]
             return wish.steps(facts, {"releasever": release, "basearch": machine})
-        architecture = deb_architecture(machine)
+        repository = self._apt_repository(facts)
+        return repository.steps(facts, parameters.lock_timeout) if repository else []
+
+    @property
+    def _key(self) -> SigningKey:
+        parameters = self.parameters
+        base = parameters.repository_uri.rstrip("/")
+        fingerprint = parameters.key_fingerprint or ("" if parameters.key_uri else FINGERPRINT)
+        return SigningKey.of(parameters.key_uri or f"{base}/gpgkey", fingerprint)
+
+    def _apt_repository(self, facts: Facts) -> AptRepositoryWish | None:
+        """Return NVIDIA's repository for hosts with apt; None if the packages are the host's own."""
+        base = self.parameters.repository_uri.rstrip("/")
+        if not base:
+            return None
+        architecture = deb_architecture(facts[ARCHITECTURE])
         uri = f"{base}/stable/deb/{architecture}"
-        flat = AptRepositoryWish(name, uri, "/", (), architecture, key)
-        return flat.steps(facts, parameters.lock_timeout)
+        return AptRepositoryWish(_REPOSITORY, uri, "/", (), architecture, self._key)
 
     def _daemon_wish(self, facts: Facts, server: DockerServer) -> dict[str, Any]:
         """Return the settings that daemon.json lacks and the engine does not get from elsewhere."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, field_validator
 
 from agent.component.component import ComponentParameters, Dependency, Plan, Step
+from agent.component.downloads import Download, not_carried
 from agent.core.errors import HostError, LiftedBy, refusals_lifted_by
 from agent.facts.containers import IN_CONTAINER
 from agent.facts.files import exists
@@ -22,7 +23,14 @@ from agent.facts.packages import INSTALLED_PACKAGES, PACKAGE_MANAGER
 from agent.facts.services import service
 from agent.facts.system_paths import SYSTEM_ROOT
 from agent.facts.users import ROOT
-from dependencies.nvidia.cuda_runfile import ToolkitWish, toolkit_path, toolkit_steps
+from dependencies.nvidia.bundled_driver import driver_download
+from dependencies.nvidia.cuda_runfile import (
+    ToolkitWish,
+    bundled_runfile,
+    runfile_download,
+    toolkit_path,
+    toolkit_steps,
+)
 from dependencies.nvidia.cuda_versions import driver_key, runfile_versions
 from dependencies.nvidia.distributors import by_hand, other_distributor
 from dependencies.nvidia.driver_loading import FABRIC_MANAGER, loading_steps, require_answer, service_steps
@@ -178,6 +186,16 @@ class NvidiaCudaInstallation(Dependency):
             )
         return Plan(steps)
 
+    def downloads(self, facts: Facts) -> tuple[Download, ...]:
+        """Return the driver's packages, and the toolkit's runfile if it is at an address."""
+        manager = facts[PACKAGE_MANAGER]
+        if manager != "apt":
+            raise not_carried(f"packages of {manager}")
+        origins = _ORIGINS[self.parameters.driver_repository]
+        driver = driver_download(self._wish_parameters(), origins, self._repository())
+        wish = self._asked_toolkit(facts)
+        return (driver, runfile_download(wish)) if wish and wish.is_remote else (driver,)
+
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
         """Packages, holds, files and toolkit, each where it is still as it was left."""
@@ -236,6 +254,10 @@ class NvidiaCudaInstallation(Dependency):
         return [*steps, *loading, *services], standing
 
     def _toolkit_wish(self, facts: Facts) -> ToolkitWish | None:
+        wish = self._asked_toolkit(facts)
+        return bundled_runfile(wish, facts) if wish else None
+
+    def _asked_toolkit(self, facts: Facts) -> ToolkitWish | None:
         parameters = self.parameters
         told = runfile_versions(parameters.linux_local_run_file)
         version = parameters.linux_cuda_version or (told[0].rpartition(".")[0] if told else "")

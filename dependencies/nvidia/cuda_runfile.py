@@ -9,20 +9,25 @@ from __future__ import annotations
 import re
 import shlex
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING
 
 from agent.component.component import Step, StepContext, StepOutcome
+from agent.component.downloads import Download, Fetching
 from agent.core.errors import ActionFailedError, DependencyFailedError, HostError, LiftedBy
+from agent.core.progress import StepProgress
 from agent.core.safe_files import distrust_file
 from agent.facts.agent_paths import PACKAGE_DIR, lift_of_path
+from agent.facts.bundle import bundle_of
 from agent.facts.cuda_toolkits import cuda_toolkit
 from agent.facts.files import distrust, exists, link_target, names_in, text_of
 from agent.facts.gpu_processes import NVIDIA_DRM_HOLDERS
 from agent.facts.storage import MOUNTS, free_bytes, mount_of
 from agent.facts.system_paths import SYSTEM_ROOT
+from agent.host.processes import LocalProcesses
 from dependencies.packages.package_folder import point_link, write_whole
 from dependencies.sources.download import Checksum, download, published_checksum
 
@@ -34,6 +39,8 @@ RUNFILE_BYTES = 5 << 30
 UNPACKED = 1.5
 """The disk space of a toolkit, in multiples of its runfile; it exists unpacked and installed for a while."""
 
+_RUNFILES = "runfiles"
+"""The folder of runfiles in a bundle."""
 _LOGS = ("var/log/cuda-installer.log", "var/log/nvidia-installer.log")
 _LOG_LINES = 15
 _TOOLKIT_NAMES = re.compile(
@@ -253,6 +260,34 @@ def _checksum(wish: ToolkitWish) -> Checksum | None:
         return None if wish.checksum.lower() == "none" else Checksum.parse(wish.checksum)
     listing = wish.md5sum_uri or (published_list(wish.runfile) if wish.is_remote else None)
     return published_checksum(listing, wish.name) if listing else None
+
+
+def runfile_download(wish: ToolkitWish) -> Download:
+    """Return the download of a runfile, which is compared with its checksum."""
+
+    def fetch(fetching: Fetching) -> None:
+        fetching.say(f"runfile {wish.runfile}")
+        file = fetching.folder / _RUNFILES / wish.name
+        context = StepContext(
+            fetching.facts,
+            LocalProcesses("bundle"),
+            StepProgress(wish.name, None, lambda _: None),
+            Event(),
+            run_dir=fetching.scratch,
+            package_dir=fetching.scratch,
+            log=fetching.scratch / "runfile.log",
+        )
+        download(wish.runfile, file, _checksum(wish), context)
+
+    return Download("runfile", (wish.runfile,), fetch)
+
+
+def bundled_runfile(wish: ToolkitWish, facts: Facts) -> ToolkitWish:
+    """Return the same wish with the runfile of the host's bundle, if the bundle has it."""
+    bundle = bundle_of(facts)
+    if bundle is None or ("runfile", wish.runfile) not in bundle.contents:
+        return wish
+    return replace(wish, runfile=str(bundle.folder / _RUNFILES / wish.name), md5sum_uri="")
 
 
 def _command(wish: ToolkitWish, runfile: Path, temporary: Path) -> list[str]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     import psutil
 
+    from agent.component.downloads import Download
     from agent.facts import Facts
     from agent.facts.gpu_memory import GpuMemory, MemoryHolder
     from agent.facts.gpus import Gpu
@@ -91,6 +92,10 @@ class FreeGpuMemory(Dependency):
     lifts = frozenset({LiftedBy.SYSTEM})
     Parameters = FreeGpuMemoryParameters
     parameters: FreeGpuMemoryParameters
+
+    def downloads(self, facts: Facts) -> tuple[Download, ...]:  # noqa: ARG002 - see Component
+        """Return nothing: it works with what the host has."""
+        return ()
 
     def plan(self, facts: Facts) -> Plan:
         """End leftover processes, or say why that is not necessary.

@@ -8,6 +8,7 @@ import shlex
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from agent.component.open_container import load_image
 from agent.core.errors import DependencyFailedError
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.boot import BOOT
@@ -77,6 +78,7 @@ class GpuContainerProof:
         Raises:
             DependencyFailedError: if it does not run, or sees fewer GPUs than the host has.
         """
+        load_image(self.image, context)
         result = run_docker(context, docker_command(self.arguments(), context.facts), timeout_s=_LIMIT_S)
         facts = context.facts.fresh()
         seen = len(re.findall(r"^GPU \d+: ", result.stdout, re.MULTILINE))

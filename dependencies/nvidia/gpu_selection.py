@@ -25,6 +25,7 @@ from gpu_configs.gpu_model import GpuModel, gpu_model, gpu_models
 from gpu_configs.vllm_engine import SERVER_SCENARIOS, VllmParameters, engine_settings
 
 if TYPE_CHECKING:
+    from agent.component.downloads import Download
     from agent.facts import Facts
     from agent.facts.gpus import Gpu
 
@@ -70,6 +71,10 @@ class GpuSelection(Dependency):
     lifts = frozenset()
     Parameters = GpuSelectionParameters
     parameters: GpuSelectionParameters
+
+    def downloads(self, facts: Facts) -> tuple[Download, ...]:  # noqa: ARG002 - see Component
+        """Return nothing: it works with what the host has."""
+        return ()
 
     def plan(self, facts: Facts) -> Plan:
         """Return a plan without steps, which reports the selection.

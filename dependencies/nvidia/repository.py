@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from agent.facts.bundle import bundle_of
 from agent.facts.linux import ARCHITECTURE, DISTRIBUTION
 from agent.facts.packages import PACKAGE_MANAGER
 from agent.facts.repositories import APT_REPOSITORIES
@@ -101,13 +102,12 @@ class NvidiaRepository:
         machine, manager = facts[ARCHITECTURE], facts[PACKAGE_MANAGER]
         if not folder or machine not in _ARCHITECTURES or manager not in _USUAL_KEYS:
             return []
-        uri = f"{self.uri.rstrip('/')}/{folder}/{_ARCHITECTURES[machine]}"
-        name = _KEYS.get(folder, _USUAL_KEYS[manager])
-        key = self.key or SigningKey.of(f"{uri}/{name}.pub", _FINGERPRINTS.get(name, ""))
-        if manager == "apt":
-            wish = AptRepositoryWish("vcagent-nvidia-cuda", uri, "/", (), deb_architecture(machine), key)
+        if bundle_of(facts):
+            return []  # the bundle has the packages
+        if wish := self.apt_wish(facts):
             steps = wish.steps(facts, lock_timeout_s)
             return steps or ([] if wish.is_listed(facts) else [wish.refresh_step(facts, lock_timeout_s)])
+        uri, key = self._address(folder, machine, manager)
         rpm = RpmRepositoryWish(
             "vcagent-nvidia-cuda",
             uri,
@@ -119,3 +119,17 @@ class NvidiaRepository:
         )
         release = facts[DISTRIBUTION].version.partition(".")[0]
         return rpm.steps(facts, {"releasever": release, "basearch": machine})
+
+    def apt_wish(self, facts: Facts) -> AptRepositoryWish | None:
+        """Return the repository for a host with apt; None if there is none for the host."""
+        folder, machine = repository_folder(facts[DISTRIBUTION]), facts[ARCHITECTURE]
+        if facts[PACKAGE_MANAGER] != "apt" or not folder or machine not in _ARCHITECTURES:
+            return None
+        uri, key = self._address(folder, machine, "apt")
+        return AptRepositoryWish("vcagent-nvidia-cuda", uri, "/", (), deb_architecture(machine), key)
+
+    def _address(self, folder: str, machine: str, manager: str) -> tuple[str, SigningKey]:
+        """Return the address of a distribution's folder, and its key."""
+        uri = f"{self.uri.rstrip('/')}/{folder}/{_ARCHITECTURES[machine]}"
+        name = _KEYS.get(folder, _USUAL_KEYS[manager])
+        return uri, self.key or SigningKey.of(f"{uri}/{name}.pub", _FINGERPRINTS.get(name, ""))

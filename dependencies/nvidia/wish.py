@@ -123,6 +123,36 @@ def wish_of(asked: WishParameters, facts: Facts) -> tuple[DriverWish, str]:
     return wish, why
 
 
+def wishes_of_unknown_gpus(asked: WishParameters, kernel: str) -> list[DriverWish]:
+    """Return the drivers that hosts may need whose GPUs are unknown, best first for each kernel module.
+
+    Hosts without NVSwitches can use a driver with the fabric manager, too.
+
+    Args:
+        asked: the profile's settings.
+        kernel: the kernel of the hosts; empty if it is unknown: then they must have its headers.
+    """
+    minimum, minimum_for = _minimum(asked, [], [])
+    fabric_managers = [True, False] if asked.fabric_manager is Choice.AUTO else [False]
+    if asked.fabric_manager is Choice.TRUE:
+        fabric_managers = [True]
+    return [
+        DriverWish(
+            version=asked.driver,
+            kernel=kernel,
+            open_module=is_open,
+            prebuilt=asked.kernel_module is KernelModule.PREBUILT,
+            fabric_manager=fabric_manager,
+            imex=asked.imex is Choice.TRUE,
+            minimum=minimum,
+            minimum_for=minimum_for,
+            headers=not kernel,
+        )
+        for is_open in ((True, False) if asked.open_module is None else (asked.open_module,))
+        for fabric_manager in fabric_managers
+    ]
+
+
 def _working_version(facts: Facts) -> str:
     """Return the version of a loaded module through which every GPU answers; empty if none."""
     module, gpus = facts[NVIDIA_MODULE], facts[GPUS]

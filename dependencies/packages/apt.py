@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from agent.component.component import Step, StepContext, StepOutcome
 from agent.core.errors import ActionFailedError, DependencyFailedError
+from agent.facts.bundle import bundle_of
 from agent.facts.packages import APT_LISTS_AGE_S, AVAILABLE_PACKAGES, apt_names
 from dependencies.packages.module_build import build_failure, build_words, shown_builds
 from dependencies.packages.package_lock import LONGEST_S, remedy_among, wait_for_lock
@@ -299,6 +300,7 @@ def run_apt(
             context.progress.update(told[0], done=told[1], total=100)
 
     wait_for_lock(context, lock_timeout_s)
+    bundle = bundle_of(context.facts)
     try:
         # Another process may take the lock between the check and the call: apt waits for that, too.
         lock = [f"--option=DPkg::Lock::Timeout={lock_timeout_s:.0f}"] if command[0] == "apt-get" else []
@@ -306,7 +308,7 @@ def run_apt(
             return context.processes.run(
                 [command[0], *lock, *command[1:]],
                 log=context.log,
-                env=ENVIRONMENT,
+                env={**ENVIRONMENT, **(bundle.apt_environment if bundle else {})},
                 on_line=show,
                 timeout_s=lock_timeout_s + LONGEST_S,
                 uninterruptible=command[-1] != "update",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from agent.component.component import Step, StepContext, StepOutcome
 from agent.core.errors import HostError
+from agent.facts.bundle import bundle_of
 from agent.facts.files import names_in
 from agent.facts.linux import ARCHITECTURE
 from agent.facts.repositories import APT_REPOSITORIES, conflicting_keys
@@ -97,9 +98,13 @@ class AptRepositoryWish:
     def steps(self, facts: Facts, lock_timeout_s: float) -> list[Step]:
         """Return the steps that add the repository; none if it exists in either format.
 
+        With a bundle there are none: the bundle has the packages, and no server is reached.
+
         Raises:
             HostError: if it is disabled, or apt cannot read its sources.
         """
+        if bundle_of(facts):
+            return []
         require_readable_sources(facts)
         present = self._present(facts)
         enabled = next((repository for repository in present if repository.enabled), None)

@@ -23,6 +23,11 @@ _OPTIONS = {
 }
 _BUSY = r"already locked by \d+|another copy is running|[Ff]ailed to obtain .*lock|rpm transaction lock"
 
+SCRIPTLET = (
+    r"(?:%\w+\((?=\S+\) scriptlet failed)|scriptlet in rpm package )([^\s()]+)",
+    "a script of the package {0} failed: see its lines above, end the cause, then run again",
+)
+"""A failed script of a package: rpm's words, and dnf's."""
 REMEDIES = (
     (
         r"nothing provides dkms(?: >= (\S+))? needed",
@@ -78,6 +83,7 @@ REMEDIES = (
         _BUSY,
         "wait for the process that holds the lock; never delete the lock",
     ),
+    SCRIPTLET,
     (r"not registered|subscription-manager", "register this host, so that it has repositories"),
 )
 

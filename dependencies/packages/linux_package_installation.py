@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
 from agent.component.component import ComponentParameters, Dependency, Plan
+from agent.component.downloads import Download, not_carried
 from agent.core.errors import HostError, LiftedBy
 from agent.facts.linux import DISTRIBUTION
 from agent.facts.packages import INSTALLED_PACKAGES, PACKAGE_MANAGER, RPM_MANAGERS
+from dependencies.packages.bundled_debs import deb_downloads
 from dependencies.packages.package_managers import (
     PackageWish,
     installation_steps,
@@ -82,6 +84,14 @@ class LinuxPackageInstallation(Dependency):
             lock_timeout_s=self.parameters.lock_timeout,
         )
         return Plan(tuple(steps))
+
+    def downloads(self, facts: Facts) -> tuple[Download, ...]:
+        """Return the packages of the host's distribution."""
+        name = facts[PACKAGE_MANAGER]
+        wishes = self._wishes(name, facts[DISTRIBUTION].id)
+        if wishes and name != "apt":
+            raise not_carried(f"packages of {name}")
+        return deb_downloads(wishes, recommends=self.parameters.recommends)
 
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from dependencies.packages.dnf import SCRIPTLET
 from dependencies.packages.package_lock import run_when_free
 
 if TYPE_CHECKING:
@@ -62,6 +63,11 @@ REMEDIES = (
         "two packages exclude each other: see the lines above, and remove the one that is not needed",
     ),
     (_BUSY, "wait for the process that holds the lock; never delete the lock"),
+    SCRIPTLET,
+    (
+        r"Installation of (\S+) failed",
+        "the package {0} could not be installed: see its lines above, end the cause, then run again",
+    ),
     (r"No repositories defined|not registered", "register this host, so that it has repositories"),
 )
 

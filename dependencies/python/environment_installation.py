@@ -15,9 +15,11 @@ from packaging.requirements import InvalidRequirement, Requirement
 from pydantic import Field, field_validator, model_validator
 
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
+from agent.component.downloads import Download, not_carried
 from agent.core.errors import ActionFailedError, DependencyFailedError, HostError, LiftedBy
 from agent.core.safe_files import make_folder
 from agent.facts.agent_paths import PACKAGE_DIR, lift_of_path
+from agent.facts.bundle import bundle_of
 from agent.facts.files import exists, link_target
 from agent.facts.linux import DISTRIBUTION
 from agent.facts.packages import PACKAGE_MANAGER
@@ -27,12 +29,15 @@ from agent.facts.storage import MOUNTS, free_bytes
 from agent.facts.users import ROOT
 from dependencies.packages.package_folder import locked, point_link, write_whole
 from dependencies.packages.package_managers import PackageWish, installation_steps, manager_of, removal_plan
+from dependencies.python.bundled_wheels import fetch_wheels
 from dependencies.python.pip import (
     PipProgress,
     masked,
+    only_from_folder,
     package_indexes,
     pip_environment,
     pip_remedy,
+    required_here,
     split_git_credentials,
     split_requirements,
     unfulfilled,
@@ -44,6 +49,7 @@ from dependencies.sources.git_credentials import git_environment
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from agent.component.downloads import Fetching
     from agent.facts import Facts
 
 _MIB = 1024 * 1024
@@ -152,7 +158,8 @@ class PythonEnvironmentInstallation(Dependency):
             "install",
             reason,
             lambda context: self._install(context, python, folder),
-            " && ".join(map(shlex.join, self._commands(python, folder))) + f"  # {', '.join(self._shown)}",
+            " && ".join(map(shlex.join, self._commands(facts, python, folder)))
+            + f"  # {', '.join(self._shown)}",
             lambda fresh: not self.plan(fresh).steps,
             estimate_s=30,
             undo={"folder": str(folder), "link": str(link)},
@@ -181,6 +188,25 @@ class PythonEnvironmentInstallation(Dependency):
         command = shlex.join(["rm", "-r", *([str(link)] if linked else []), str(folder)])
         reason = f"{folder} was made, and is unchanged" if environment else f"{folder} is half-made"
         return Plan((Step("remove", reason, remove, command, lambda fresh: not fresh[exists(folder)]),))
+
+    def downloads(self, facts: Facts) -> tuple[Download, ...]:
+        """Return the wheels of the requirements; none if they come from a folder of the host."""
+        parameters = self.parameters
+        python = self._interpreter(facts)
+        if parameters.wheels_dir:
+            return ()
+        if parameters.wheels and not parameters.no_deps:
+            raise not_carried(
+                "what wheel files of the host need", "set noDeps, and name in requirements what they need"
+            )
+        wanted = tuple(required_here(parameters.requirements, python.version, python.machine))
+        if of_addresses := [masked(one) for one in wanted if Requirement(one).url]:
+            raise not_carried(f"requirements with addresses: {', '.join(of_addresses)}")
+
+        def fetch(fetching: Fetching) -> None:
+            fetch_wheels(wanted, python, fetching, no_deps=parameters.no_deps)
+
+        return (Download("wheel", wanted, fetch),) if wanted else ()
 
     @property
     def _shown(self) -> list[str]:
@@ -255,14 +281,14 @@ class PythonEnvironmentInstallation(Dependency):
         if python.headers and python.compiler:
             return []
         parameters = self.parameters
-        built = facts[from_source(parameters.everything, python, parameters.wheels_dir)]
+        built = facts[from_source(parameters.everything, python, self._wheels(facts))]
         if not built:
             return []
         names = build_packages(facts[PACKAGE_MANAGER], python)
         missing = " and ".join(
             what for what, there in (("g++", python.compiler), ("Python.h", python.headers)) if not there
         )
-        machine = python.platform.removeprefix("linux-")
+        machine = python.machine
         why = (
             f"no wheel of {', '.join(map(masked, built))} is offered for Python {python.version} on "
             f"{machine}: it is built from source, and this host lacks {missing}"
@@ -277,14 +303,19 @@ class PythonEnvironmentInstallation(Dependency):
         steps = installation_steps(facts, manager, [PackageWish(name) for name in names], lock_timeout_s=600)
         return [replace(step, name=f"tools-{step.name}", reason=f"{why} ({step.reason})") for step in steps]
 
-    def _commands(self, python: PythonInterpreter, folder: Path) -> list[list[str]]:
+    def _wheels(self, facts: Facts) -> Path | None:
+        """Return the folder of wheels that takes the place of the index, if any."""
+        bundle = bundle_of(facts)
+        return self.parameters.wheels_dir or (bundle.wheels if bundle else None)
+
+    def _commands(self, facts: Facts, python: PythonInterpreter, folder: Path) -> list[list[str]]:
         parameters = self.parameters
         pip = [str(folder / "bin" / "python"), "-I", "-m", "pip", "install", "--no-input"]
         pip += ["--disable-pip-version-check", "--progress-bar=off"]
         if parameters.no_deps:
             pip.append("--no-deps")
-        if parameters.wheels_dir:
-            pip += ["--no-index", f"--find-links={parameters.wheels_dir}"]
+        if wheels := self._wheels(facts):
+            pip += ["--no-index", f"--find-links={wheels}"]
         return [
             [python.path, "-I", "-m", "venv", "--clear", str(folder)],
             [*pip, "--requirement", str(folder / _REQUIREMENTS)],
@@ -297,7 +328,7 @@ class PythonEnvironmentInstallation(Dependency):
                 if folder.exists():
                     shutil.rmtree(folder)
                 make_folder(folder.parent)
-                make, fill = self._commands(python, folder)
+                make, fill = self._commands(context.facts, python, folder)
                 self._run(context, make)
                 self._fill(context, fill, folder)
                 self._finish(context, python, folder)
@@ -322,6 +353,8 @@ class PythonEnvironmentInstallation(Dependency):
                 context.progress.update(message, done=counted.done, total=counted.total)
 
         environment = {**pip_environment(os.environ), **(more or {})}
+        if bundle_of(context.facts):
+            environment |= only_from_folder(os.environ)
         try:
             context.processes.run(command, log=context.log, env=environment, on_line=show)
         except ActionFailedError as error:

@@ -99,15 +99,34 @@ def pip_environment(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def required_here(requirements: Iterable[str], version: str) -> list[str]:
+def only_from_folder(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return variables with which pip uses the folder on its command line, and no index or folder besides."""
+    places = ("INDEX_URL", "EXTRA_INDEX_URL", "FIND_LINKS", "CONSTRAINT", "BUILD_CONSTRAINT")
+    given = {name: "" for name in (f"PIP_{place}" for place in places) if name in environment}
+    return {**given, "PIP_CONFIG_FILE": os.devnull}
+
+
+def marker_variables(version: str, machine: str = "") -> dict[str, str]:
+    """Return the variables of markers (PEP 508) that differ between Pythons and processors.
+
+    Args:
+        version: the version of the environment's Python.
+        machine: its processor, as ``uname -m`` prints it; empty for this host's.
+    """
+    variables = {"python_full_version": version, "python_version": ".".join(version.split(".")[:2])}
+    return {**variables, "platform_machine": machine} if machine else variables
+
+
+def required_here(requirements: Iterable[str], version: str, machine: str = "") -> list[str]:
     """Return the requirements whose markers hold.
 
     Args:
         requirements: requirements in the form of PEP 508.
         version: the version of the environment's Python.
+        machine: its processor, as ``uname -m`` prints it; empty for this host's.
     """
     environment = {name: str(value) for name, value in default_environment().items()}
-    environment |= {"python_full_version": version, "python_version": ".".join(version.split(".")[:2])}
+    environment |= marker_variables(version, machine)
 
     def holds(requirement: Requirement) -> bool:
         return requirement.marker is None or requirement.marker.evaluate({**environment, "extra": ""})

@@ -13,14 +13,17 @@ from pydantic import Field, field_validator
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
 from agent.core.errors import ActionFailedError, DependencyFailedError, HostError, LiftedBy
 from agent.facts.agent_paths import PACKAGE_DIR
+from agent.facts.bundle import bundle_of
 from agent.facts.files import exists
 from agent.facts.git import GIT_VERSION, GitCheckout, git_changes, git_checkout, remote_commit
 from dependencies.packages.package_folder import locked
+from dependencies.sources.bundled_repository import bundled_address, repository_download
 from dependencies.sources.git_credentials import GitAddress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from agent.component.downloads import Download
     from agent.facts import Facts
 
 _ENVIRONMENT = {
@@ -121,7 +124,7 @@ class GitRepoClone(Dependency):
         uri = parameters.address.uri
         folder = facts[PACKAGE_DIR] / parameters.folder_name
         reason = f"{folder} is not there"
-        name, run, commands = "clone", self._clone, self._clone_commands(folder)
+        name, run, commands = "clone", self._clone, self._clone_commands(facts, folder)
         if facts[exists(folder)]:
             checkout = facts[git_checkout(folder)]
             if checkout is None or not same_repository(checkout.uri, uri):
@@ -140,7 +143,7 @@ class GitRepoClone(Dependency):
                     remedy=f"commit and push them, or move {folder} away; they are never overwritten",
                     lifted_by=LiftedBy.SYSTEM,
                 )
-            commands = self._checkout_commands(folder, branch=checkout.branch == parameters.revision)
+            commands = self._checkout_commands(facts, folder, branch=checkout.branch == parameters.revision)
             name, run = "checkout", self._checkout
         if facts[GIT_VERSION] is None:
             raise HostError(
@@ -150,6 +153,11 @@ class GitRepoClone(Dependency):
             )
         undo = {"folder": str(folder), "uri": uri} if name == "clone" else None
         return Plan((Step(name, reason, run, _shown(commands), self._holds, undo=undo),))
+
+    def downloads(self, facts: Facts) -> tuple[Download, ...]:  # noqa: ARG002 - see Component
+        """Return the repository, with all branches and tags."""
+        parameters = self.parameters
+        return (repository_download(parameters.address, parameters.revision, _ENVIRONMENT),)
 
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
@@ -175,7 +183,7 @@ class GitRepoClone(Dependency):
 
     def _compared(self, facts: Facts, folder: Path, checkout: GitCheckout) -> tuple[str, str]:
         """Return the reason for a checkout, and otherwise a description of the state that is kept."""
-        revision, address = self.parameters.revision, self.parameters.address
+        revision, address = self.parameters.revision, self._address(facts)
         if revision and not checkout.is_at(revision):
             return f"{folder} is not at {revision}", ""
         kept = f"{folder} is at {checkout.branch or checkout.commit}"
@@ -198,31 +206,42 @@ class GitRepoClone(Dependency):
     def _holds(self, facts: Facts) -> bool:
         return not self.plan(facts).steps
 
-    def _clone_commands(self, folder: Path) -> list[list[str]]:
+    def _address(self, facts: Facts) -> GitAddress:
+        """Return the address that git opens: with a bundle, its file takes the place of the server."""
+        bundle = bundle_of(facts)
+        address = self.parameters.address
+        return bundled_address(address, bundle.folder) if bundle else address
+
+    def _depth(self, facts: Facts) -> list[str]:
+        """Return the option for a part of the history; a bundle has all of it, and git takes it whole."""
+        depth = self.parameters.depth
+        return [f"--depth={depth}"] if depth and bundle_of(facts) is None else []
+
+    def _clone_commands(self, facts: Facts, folder: Path) -> list[list[str]]:
         parameters = self.parameters
-        depth = [f"--depth={parameters.depth}"] if parameters.depth else []
+        depth = self._depth(facts)
         late = bool(parameters.commit or parameters.checkout)
         branch = [f"--branch={parameters.branch}"] if parameters.branch and not late else []
-        address = parameters.address
+        address = self._address(facts)
         git = ["git", *address.options]
         clone = [*git, "clone", "--progress", *depth, *branch, "--", address.uri, str(folder)]
-        return [clone, *(self._checkout_commands(folder) if late else ())]
+        return [clone, *(self._checkout_commands(facts, folder) if late else ())]
 
-    def _checkout_commands(self, folder: Path, *, branch: bool = False) -> list[list[str]]:
+    def _checkout_commands(self, facts: Facts, folder: Path, *, branch: bool = False) -> list[list[str]]:
         """Fetch, and check out the fetched commit.
 
         Args:
+            facts: the host.
             folder: the clone.
             branch: whether the revision is a branch of the remote, which the local branch must follow.
         """
-        address = self.parameters.address
+        address = self._address(facts)
         git = ["git", *address.options, "-C", str(folder)]
         # The clone's own address may contain credentials, which git would show in its command lines.
         noted = ["git", "-C", str(folder), "remote", "set-url", "origin", address.uri]
         revision = self.parameters.revision
-        if self.parameters.depth:
-            depth = f"--depth={self.parameters.depth}"
-            fetch = [*git, "fetch", "--progress", depth, "--force", "origin", revision]
+        if depth := self._depth(facts):
+            fetch = [*git, "fetch", "--progress", *depth, "--force", "origin", revision]
             # A branch of that name records the fetched commit: a shallow fetch brings no names.
             name = ["--detach"] if re.fullmatch(r"[0-9a-f]{7,}", revision) else ["-B", revision]
             return [noted, fetch, [*git, "checkout", *name, "FETCH_HEAD"]]
@@ -242,7 +261,7 @@ class GitRepoClone(Dependency):
             if not self._holds_now(context, folder):
                 if part.exists():
                     shutil.rmtree(part)  # a leftover of an interrupted clone
-                for command in self._clone_commands(part):
+                for command in self._clone_commands(context.facts, part):
                     self._git(context, command)
                 part.rename(folder)
         return StepOutcome(f"cloned into {folder}")
@@ -250,11 +269,12 @@ class GitRepoClone(Dependency):
     def _checkout(self, context: StepContext) -> StepOutcome:
         folder = context.package_dir / self.parameters.folder_name
         with locked(context.package_dir, self.parameters.folder_name, context):
-            for command in self._checkout_commands(folder)[:-1]:
+            for command in self._checkout_commands(context.facts, folder)[:-1]:
                 self._git(context, command)
             known = ["show-ref", "--verify", "--quiet", f"refs/remotes/origin/{self.parameters.revision}"]
             result = context.processes.run(["git", "-C", str(folder), *known], log=context.log, check=False)
-            self._git(context, self._checkout_commands(folder, branch=result.exit_code == 0)[-1])
+            branch = result.exit_code == 0
+            self._git(context, self._checkout_commands(context.facts, folder, branch=branch)[-1])
         return StepOutcome(f"checked out {self.parameters.revision}")
 
     def _holds_now(self, context: StepContext, folder: Path) -> bool:
@@ -269,7 +289,7 @@ class GitRepoClone(Dependency):
                 context.progress.update(match.group(1), done=float(match.group(2)), total=100)
 
         try:
-            env = {**_ENVIRONMENT, **self.parameters.address.env}
+            env = {**_ENVIRONMENT, **self._address(context.facts).env}
             context.processes.run(command, log=context.log, env=env, on_line=show)
         except ActionFailedError as error:
             output = "\n".join(error.details)

@@ -12,6 +12,7 @@ from agent.facts.boot import REBOOTS, SYSTEMD
 from agent.profile import parse_timespan
 
 if TYPE_CHECKING:
+    from agent.component.downloads import Download
     from agent.facts import Facts
 
 
@@ -34,6 +35,10 @@ class RebootSystem(Dependency):
     lifts = frozenset(LiftedBy) - {LiftedBy.NOTHING, LiftedBy.ACCOUNT, LiftedBy.PROGRAM}
     Parameters = RebootSystemParameters
     parameters: RebootSystemParameters
+
+    def downloads(self, facts: Facts) -> tuple[Download, ...]:  # noqa: ARG002 - see Component
+        """Return nothing: it works with what the host has."""
+        return ()
 
     def plan(self, facts: Facts) -> Plan:
         """Request a reboot, unless the run has had one for this reason."""

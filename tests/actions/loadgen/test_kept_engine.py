@@ -20,6 +20,9 @@ from actions.loadgen.kept_engine import can_be_kept
 from actions.loadgen.parameters import LoadGenParameters
 from agent.component.handover import Handover
 from agent.core.errors import ActionFailedError, InterruptedRunError
+from agent.core.progress import RunProgress
+from agent.run.request import RunRequest
+from agent.run.session import start
 from tests.lab.vllm_environment import environment
 
 if TYPE_CHECKING:
@@ -116,6 +119,29 @@ def test_the_smoke_forms_tests_share_engines_whose_arguments_are_equal(
     assert all(  # each test has its own time: the monitors' windows do not overlap
         before.end and after.start and before.end < after.start for before, after in pairwise(outputs)
     )
+
+
+@pytest.mark.engine
+def test_the_smoke_form_loads_one_engine(environment: Path, tmp_path: Path) -> None:
+    """Run the profile on a host without a GPU: five measurements, four of them by LoadGen."""
+    parameters = {
+        "LoadFormat": "dummy", "Gpu": "false", "InstallCompiler": "false", "Environment": str(environment),
+        "MmluEnvironment": str(environment), "MinDuration": "0.3", "ServerMinQueryCount": "20",
+        "InputTokens": "16", "InputTokensMax": "32", "MaxOutputTokens": "4",
+    }  # fmt: skip
+    request = RunRequest(
+        ("PERF-GPU-MLPERF-LLAMA3",),
+        parameters=parameters,
+        results_dir=tmp_path / "results",
+        package_dir=tmp_path / "packages",
+    )
+    run_dir = start(request, RunProgress()).run_dir
+
+    logs = [*run_dir.glob("mlperf/*/engine.log")]
+    assert sum(log.read_text().count('"arguments"') for log in logs) == 1
+    results_of_the_run = list(run_dir.glob("mlperf/*/harness_result.json"))
+    assert len(results_of_the_run) == 4
+    assert {json.loads(file.read_text())["status"] for file in results_of_the_run} == {"completed"}
 
 
 @pytest.mark.engine

@@ -23,7 +23,7 @@ def test_every_action_can_be_planned_and_be_valid() -> None:
         if action.asked.mode == "performance":
             assert (action.asked.min_query_count or 0) >= LEAST_QUERIES[action.asked.loadgen_scenario]
     assert cases == [(name, name) for _, name in cases]
-    assert len(set(cases)) == 4
+    assert len(set(cases)) == 8
 
 
 def test_the_small_form() -> None:

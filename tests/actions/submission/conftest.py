@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from actions.submission.building import Order, build
+from actions.submission.official import CHECKOUT_VARIABLE
 from actions.submission.rounds import find_round
 from actions.submission.runs import cases_of
 from agent.store.journal import Journal
@@ -61,6 +64,21 @@ MEASUREMENTS = {
     "weight_data_types": "fp8",
     "weight_transformations": "quantisation to fp8",
 }
+PROFILE = {
+    "name": "PERF-GPU-MLPERF-LLAMA3",
+    "sources": [str(files("profiles") / "PERF-GPU-MLPERF-LLAMA3.yaml")],
+    "parameters": {"model": "llama3.1-8b", "compliance": False, "offlinePerformance": True,
+                   "serverPerformance": True, "interactivePerformance": False},
+}  # fmt: skip
+COMMAND_LINE = [
+    "vcagent",
+    "--profile",
+    "PERF-GPU-MLPERF-LLAMA3",
+    "--parameters",
+    "Form=full",
+    "--run-id",
+    "a",
+]
 TEST06 = "First token check pass: Skipped\nEOS check pass: True\nSample length check pass: True\n"
 
 
@@ -81,8 +99,16 @@ class RunMaker:
     facts: dict[str, Any] = field(default_factory=lambda: dict(FACTS))
 
     def __call__(
-        self, kind: str, run_id: str = "run", *, model: str = "", skip: tuple[str, ...] = ()
+        self,
+        kind: str,
+        run_id: str = "run",
+        *,
+        model: str = "",
+        skip: tuple[str, ...] = (),
+        test06: str = "",
+        round_name: str = "v6.1",
     ) -> Path:
+        """Write a run with a round's seeds, and with compliance runs of this outcome if it is given."""
         run_dir = self.folder / run_id
         cases = []
         for logs in sorted((LOGS / kind).iterdir()):
@@ -102,11 +128,30 @@ class RunMaker:
             case = {"scenario": name, "tool_name": "MLPerf LoadGen", "tool_version": "6.0.17",
                     "validity": "VALID", "case_dir": f"mlperf/{logs.name.lower()}"}  # fmt: skip
             cases.append(case)
+        for scenario in ("Offline", "Server") if test06 else ():
+            case_dir = run_dir / "mlperf" / f"{scenario.lower()}-test06"
+            shutil.copytree(LOGS / kind / f"{scenario}-performance", case_dir)
+            (case_dir / "verify_accuracy.txt").write_text(test06)
+            (case_dir / "mlperf_log_accuracy.json").write_text("[]")
+            name = f"{model or MODELS[kind]}/{scenario}/TEST06"
+            validity = "INVALID" if "False" in test06 else "VALID"
+            own = {"scenario": name, "validity": validity, "case_dir": f"mlperf/{case_dir.name}"}
+            cases.append(cases[0] | own)
+        for log in run_dir.rglob("mlperf_log_*.txt"):
+            log.write_text(_with_seeds(log.read_text(), round_name))
         run = {"schema_version": 1, "run_id": run_id, "facts": self.facts, "cases": cases,
-               "versions": {"vcagent": "0.1", "python": "3.11"}}  # fmt: skip
+               "versions": {"vcagent": "0.1", "python": "3.11"}, "profile": PROFILE,
+               "command_line": COMMAND_LINE}  # fmt: skip
         (run_dir / "run.json").write_text(json.dumps(run))
         Journal(run_dir / "journal.sqlite").close()
         return run_dir
+
+
+def _with_seeds(text: str, round_name: str) -> str:
+    seeds = zip(find_round("v6.1").seeds.values(), find_round(round_name).seeds.values(), strict=True)
+    for own, other in seeds:
+        text = text.replace(str(own), str(other))
+    return text
 
 
 @pytest.fixture
@@ -137,3 +182,12 @@ def build_tree(tmp_path: Path) -> Callable[..., tuple[Path, Built]]:
         return tmp_path / output, build(Order(**{**values, **changes}), cases_of(runs))
 
     return made
+
+
+@pytest.fixture(scope="module")
+def inference() -> Path:
+    """Return a checkout of mlcommons/inference, which the tests do not fetch."""
+    folder = Path(os.environ.get(CHECKOUT_VARIABLE) or "/nowhere")
+    if not (folder / "tools/submission/submission_checker/main.py").is_file():
+        pytest.skip(f"no checkout of mlcommons/inference ({CHECKOUT_VARIABLE})")
+    return folder

@@ -11,7 +11,7 @@ import pytest
 from actions.submission.rounds import find_round
 from actions.submission.system_description import read_description
 from agent.core.errors import UsageError
-from tests.actions.submission.conftest import MEASUREMENTS, SAID, edit
+from tests.actions.submission.conftest import MEASUREMENTS, SAID, TEST06, edit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,10 +77,7 @@ def test_what_no_fact_tells_is_asked_for(make_run: RunMaker, build_tree: BuildTr
 
 
 def test_the_layout_before_v6(make_run: RunMaker, build_tree: BuildTree, compliance: Path) -> None:
-    run = make_run("datacenter")
-    old, new = find_round("v5.1").seeds, find_round("v6.1").seeds
-    for log in run.rglob("mlperf_log_*.txt"):
-        log.write_text(_with_seeds(log.read_text(), dict(zip(new.values(), old.values(), strict=True))))
+    run = make_run("datacenter", round_name="v5.1")
     root, built = build_tree(run, mlperf_round=find_round("v5.1"), compliance=compliance)
     assert built.missing == ()
     below = root / "closed/Demo"
@@ -91,12 +88,6 @@ def test_the_layout_before_v6(make_run: RunMaker, build_tree: BuildTree, complia
     assert sorted(path.name for path in (below / "results/1xH100/llama3.1-8b/Offline").iterdir()) == [
         "accuracy", "performance",
     ]  # fmt: skip
-
-
-def _with_seeds(text: str, seeds: dict[int, int]) -> str:
-    for new, old in seeds.items():
-        text = text.replace(str(new), str(old))
-    return text
 
 
 def test_nothing_is_written_over(make_run: RunMaker, build_tree: BuildTree, tmp_path: Path) -> None:
@@ -137,6 +128,80 @@ def test_compliance_runs_are_asked_for(make_run: RunMaker, build_tree: BuildTree
     _, built = build_tree(make_run("datacenter"))
     assert {each.why for each in built.missing} >= {"TEST06 is missing"}
     assert built.filed == ()
+
+
+def test_compliance_runs_of_the_profile_are_filed(make_run: RunMaker, build_tree: BuildTree) -> None:
+    root, built = build_tree(make_run("datacenter", test06=TEST06))
+    assert built.missing == ()
+    place = root / "closed/Demo/results/1xH100/llama3.1-8b/Server/TEST06"
+    assert (place / "verify_accuracy.txt").read_text() == TEST06
+    assert (place / "accuracy/mlperf_log_accuracy.json").is_file()
+
+
+def test_the_owners_compliance_runs_come_first(
+    make_run: RunMaker, build_tree: BuildTree, compliance: Path
+) -> None:
+    root, built = build_tree(make_run("datacenter", test06="nothing\n"), compliance=compliance)
+    assert built.missing == ()
+    place = root / "closed/Demo/results/1xH100/llama3.1-8b/Server/TEST06"
+    assert [path.name for path in place.iterdir()] == ["verify_accuracy.txt"]
+
+
+def test_a_compliance_run_that_failed_is_not_filed(make_run: RunMaker, build_tree: BuildTree) -> None:
+    failed = TEST06.replace("EOS check pass: True", "EOS check pass: False")
+    _, built = build_tree(make_run("datacenter", test06=failed))
+    assert built.filed == ()
+    assert any("TEST06 did not pass" in each.why for each in built.missing)
+
+
+def test_the_open_division_has_no_compliance_runs(make_run: RunMaker, build_tree: BuildTree) -> None:
+    root, built = build_tree(make_run("datacenter", test06=TEST06), division="open")
+    assert (len(built.filed), list(root.rglob("TEST06"))) == (2, [])
+
+
+_RUN = "vcagent --profile PERF-GPU-MLPERF-LLAMA3 --parameters Form=full"
+
+
+def test_commands_run_the_missing_compliance_tests(make_run: RunMaker, build_tree: BuildTree) -> None:
+    _, built = build_tree(make_run("datacenter"))
+    switched = f"{_RUN} --parameters Compliance=true --scenarios"
+    assert built.commands == [f"{switched} offline-test06,server-test06"]
+
+
+def test_commands_run_a_missing_mode_and_a_missing_scenario(
+    make_run: RunMaker, build_tree: BuildTree, compliance: Path
+) -> None:
+    _, built = build_tree(make_run("datacenter", skip=("Server-accuracy",)), compliance=compliance)
+    assert [each.why for each in built.missing] == [
+        "no run has this test",
+        "1xH100/llama3.1-8b: Server or Interactive is missing, but required for datacenter systems",
+    ]
+    assert built.commands == [f"{_RUN} --scenarios server-accuracy"]
+    switched = f"{_RUN} --parameters Compliance=true --scenarios"
+    run = make_run("datacenter", "c", skip=("Server-accuracy", "Server-performance"))
+    _, built = build_tree(run, compliance=compliance, output="c")
+    assert built.commands == [f"{switched} server-performance,server-accuracy,server-test06"]
+
+
+def test_a_faulty_run_is_to_be_repeated(make_run: RunMaker, build_tree: BuildTree) -> None:
+    run = make_run("datacenter")
+    edit(
+        run / "mlperf/server-performance/mlperf_log_detail.txt",
+        ('"result_validity", "value": "VALID"', '"result_validity", "value": "INVALID"'),
+    )
+    _, built = build_tree(run, division="open")
+    assert built.commands == [f"{_RUN} --scenarios server-performance"]
+
+
+def test_runs_of_an_unknown_profile_have_no_commands(make_run: RunMaker, build_tree: BuildTree) -> None:
+    run = make_run("datacenter")
+    for sources in ([], ["/nowhere/X.yaml"], ["https://example.org/X.yaml"]):
+        document = json.loads((run / "run.json").read_text())
+        document["profile"]["sources"] = sources
+        (run / "run.json").write_text(json.dumps(document))
+        _, built = build_tree(run)
+        assert built.missing
+        assert built.commands == []
 
 
 def test_parts_of_a_submission_may_be_of_several_runs(

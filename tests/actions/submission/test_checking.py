@@ -189,3 +189,23 @@ def test_an_own_model_stands_for_a_benchmark(make_run: RunMaker, build_tree: Bui
     assert [result.place.benchmark for result in built.filed] == ["mine", "mine"]
     assert json.loads((root / "open/Demo/model_mapping.json").read_text()) == {"mine": "llama3.1-8b"}
     assert check_tree(root, ROUND).is_accepted
+
+
+@pytest.mark.parametrize("name", ["power", "ranging"])
+def test_power_measurements_are_named_as_not_judged(tree: Path, name: str) -> None:
+    place = tree / "closed/Demo/results/1xH100/llama3.1-8b/Offline"
+    (place / "performance" / name).mkdir()
+    (offline, server) = check_tree(tree, find_round("v6.1")).results
+    assert [finding.code for finding in offline.findings if not finding.is_error] == ["power"]
+    assert offline.is_accepted
+    assert server.findings == ()
+
+
+def test_an_accuracy_run_need_not_measure_token_latencies(tree: Path) -> None:
+    path = tree / SERVER / ACCURACY
+    keys = ("requested_use_token_latencies", "requested_server_ttft_latency", "requested_server_tpot_latency")
+    lines = [line for line in path.read_text().splitlines() if not any(f'"{key}"' in line for key in keys)]
+    path.write_text("\n".join(lines) + "\n")
+    (_, server) = check_tree(tree, ROUND).results
+    assert server.is_accepted
+    assert "token latencies are off in the accuracy run" in [finding.message for finding in server.findings]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -28,7 +27,7 @@ from actions.submission.rounds import find_round
 from actions.submission.table import check_to_json, official_word
 from agent.core.errors import DependencyFailedError, HostError, UsageError
 from agent.profile import load
-from tests.actions.submission.conftest import LOGS, MEASUREMENTS, SAID
+from tests.actions.submission.conftest import LOGS, MEASUREMENTS, SAID, TEST06
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -211,25 +210,18 @@ def test_wrong_options_of_build(make_run: RunMaker, tmp_path: Path, others: list
     assert message in str(ended.exception)
 
 
-@pytest.fixture(scope="module")
-def inference() -> Path:
-    """Return a checkout of mlcommons/inference, which the tests do not fetch."""
-    folder = Path(os.environ.get(CHECKOUT_VARIABLE) or "/nowhere")
-    if not (folder / "tools/submission/submission_checker/main.py").is_file():
-        pytest.skip(f"no checkout of mlcommons/inference ({CHECKOUT_VARIABLE})")
-    return folder
-
-
+@pytest.mark.parametrize("round_name", ["v5.1", "v6.0", "v6.1"])
 @pytest.mark.parametrize("division", ["closed", "open"])
 @pytest.mark.parametrize("kind", ["datacenter", "edge"])
 def test_both_accept_what_is_built(  # noqa: PLR0917
-    inference: Path, make_run: RunMaker, build_tree: BuildTree, compliance: Path, kind: str, division: str
+    inference: Path, make_run: RunMaker, build_tree: BuildTree, kind: str, division: str, round_name: str
 ) -> None:
-    root, built = build_tree(make_run(kind), system_type=kind, division=division, compliance=compliance)
+    run = make_run(kind, round_name=round_name, test06=TEST06 if kind == "datacenter" else "")
+    root, built = build_tree(run, mlperf_round=find_round(round_name), system_type=kind, division=division)
     assert (len(built.filed), built.missing) == (2, ())
-    official = run_checker(inference, root, "v6.1", submitters=["Demo"])
+    official = run_checker(inference, root, round_name, submitters=["Demo"])
     assert official.has_passed, official.errors
-    checked = check_tree(root, find_round("v6.1"))
+    checked = check_tree(root, find_round(round_name))
     assert checked.is_accepted
     for result in checked.results:
         assert official_word(result, official) == "passed"

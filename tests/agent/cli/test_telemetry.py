@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from agent.core.errors import ExitCode
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -68,3 +70,19 @@ def test_a_secret_in_the_settings_is_asked_for_again(
     code, _, err = vcagent("telemetry", "flush", "--results-dir", str(tmp_path / "results"))
     assert code == 2
     assert "held a secret" in err
+
+
+def test_root_brings_no_records_to_what_a_journal_of_others_names(
+    run_profile: Callable[..., FinishedRun],
+    vcagent: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    run_profile({"Actions": [{"Type": "Measuring"}], "Sinks": [f"jsonl:{tmp_path / 'all'}"]})
+    for path in (tmp_path / "all").iterdir():
+        path.unlink()
+    monkeypatch.setattr("agent.core.safe_files.distrust", lambda folder: f"{folder} belongs to mallory")
+    code, _, err = vcagent("telemetry", "flush", "--again", "--results-dir", str(tmp_path / "results"))
+    assert code == ExitCode.HOST_CANNOT_RUN
+    assert "belongs to mallory" in err
+    assert list((tmp_path / "all").iterdir()) == []

@@ -172,6 +172,24 @@ def test_a_stream_cut_anywhere_gives_nothing_away(name: str) -> None:
         assert not bits_in_common(secret, output)
 
 
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\\\n", "\n   "])
+@pytest.mark.parametrize("name", [name for name in ENCODINGS if name.startswith("hex")])
+def test_hex_broken_anywhere_is_masked_line_by_line(name: str, line_end: str) -> None:
+    """Break lines also within a byte, and within ``0x``."""
+    secret = "aB3dE5gH7+1/0pQ"
+    secrets = Secrets(mappings=[{"Password": secret}])
+    code = ENCODINGS[name](secret).replace("\n", "")
+    for width in (2, 3, 5, 7, 8, 11, 13, 16, 23, 31):
+        for first in (1, 2, 3, 5):
+            broken = line_end.join([code[:first], wrapped(code[first:], width, line_end)])
+            masker = LineMasker(secrets)
+            lines = f"so: {broken}\nuvw\n".encode().splitlines(keepends=True)
+            shown = "".join([*map(masker.feed, lines), masker.close()])
+            assert MASK in shown, (width, first)
+            digits = re.sub(r"\\x|0[\\\s]*x|[^0-9a-fA-F]", "", shown)
+            assert len(digits) <= 4, (width, first, shown)
+
+
 def test_a_line_that_begins_no_secret_is_passed_on_at_once() -> None:
     masker = LineMasker(Secrets(mappings=[{"Password": "aB3dE5gH7jK9"}]))
     assert masker.feed(b"server is listening\n") == "server is listening\n"

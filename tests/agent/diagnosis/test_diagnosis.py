@@ -410,7 +410,7 @@ def test_a_single_run_is_sick_only_far_from_all_others(value: float, state: Host
         ((1, 1.5), 1 / 10),
         ((1, 2.5), 3 / 10),
         # The furthest of 3 other runs is 7 off. These two are twice as far as noise reaches.
-        ((7 - 2 * 7 * (1 + 10 / 3),) * 2, 1 / 10 / 2**6),
+        ((7 - 2 * 7 * (1 + 2**2),) * 2, 1 / 10 / 2**6),
         ((8,), 1),
     ],
 )

@@ -73,6 +73,8 @@ def test_an_engine_that_answers() -> None:
         "SecurityOptions": ["name=seccomp,profile=builtin", "name=cgroupns"],
         "CgroupDriver": "systemd",
         "CDISpecDirs": ["/etc/cdi", "/var/run/cdi"],
+        "HttpProxy": "",
+        "HttpsProxy": "http://xxxxx:xxxxx@proxy:3128",
     }
     expected = DockerServer(
         "28.2.2",
@@ -81,6 +83,7 @@ def test_an_engine_that_answers() -> None:
         "runc",
         cgroup_driver="systemd",
         cdi_folders=("/etc/cdi", "/var/run/cdi"),
+        proxies={"https-proxy": "http://xxxxx:xxxxx@proxy:3128"},
     )
     assert docker_server(json.dumps(info)) == expected
     assert expected.major == 28

@@ -13,12 +13,13 @@ from typer.testing import CliRunner
 from agent.cli.fleet import app
 from agent.core.errors import ExitCode, HostError, UsageError
 from agent.fleet.assignment import FleetRequest, assigned
+from agent.fleet.cleaning import survey
 from agent.fleet.commands import privileged
 from agent.fleet.display import FleetDisplay
 from agent.fleet.inventory import FleetHost
 from agent.fleet.options import FleetOptions
 from agent.fleet.record import FleetRecord, fleet_folder
-from agent.fleet.run import FinishedFleet, Wishes, resume_fleet
+from agent.fleet.run import FinishedFleet, Wishes, resume_fleet, retry_fleet, stop_fleet
 from agent.fleet.ssh.credentials import Credentials
 from agent.fleet.status import HostPhase, HostStatus
 from agent.profile import Source
@@ -41,6 +42,9 @@ STARTED = HostStatus(
     "a", "a", HostPhase.RUNNING, started="2026-01-01T00:00:00+00:00", python="/usr/bin/python3",
     run_dir="/var/cache/vcagent/fleet/runs/x.a", bundle="b", boot="1", starts=1,
 )  # fmt: skip
+
+
+WISHES = Wishes(Credentials(), FleetDisplay())
 
 
 def closed_port() -> int:
@@ -78,6 +82,27 @@ def left(tmp_path: Path) -> Callable[[HostStatus, ExitCode | None], Path]:
 def resume(run_dir: Path, *, sudo_password: str | None = None) -> FinishedFleet:
     wishes = Wishes(Credentials(sudo_password=sudo_password), FleetDisplay())
     return resume_fleet(run_dir.parents[1], None, {}, wishes)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        pytest.param(lambda results: resume_fleet(results, None, {}, WISHES), id="resume"),
+        pytest.param(lambda results: retry_fleet(results, None, {}, WISHES), id="retry"),
+        pytest.param(lambda results: stop_fleet(results, None, "", WISHES), id="stop"),
+        pytest.param(lambda results: survey(results, [], "", None), id="clean"),
+    ],
+)
+def test_root_follows_no_journal_that_others_may_have_written(
+    act: Callable[[Path], object],
+    left: Callable[[HostStatus, ExitCode | None], Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run_dir = left(STARTED, None)
+    monkeypatch.setattr("agent.core.safe_files.distrust", lambda folder: f"{folder} belongs to mallory")
+    with pytest.raises(HostError, match=f"run folder {run_dir}: {run_dir} belongs to mallory") as refused:
+        act(run_dir.parents[1])
+    assert "chown root" in (refused.value.remedy or "")
 
 
 def test_a_password_that_following_needs_is_asked_for_before_any_host_is(

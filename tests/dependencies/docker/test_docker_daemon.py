@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from agent.core.errors import DependencyFailedError, HostError
 from agent.facts import Facts, LocalHost
@@ -112,6 +113,19 @@ def test_what_is_checked_can_be_read_by_its_owner_alone(context: StepContext, co
     dockerd(config, f'for word in "$@"; do :; done; stat -c %a "${{word#*=}}" >{mode}')
     write_daemon_config(context, {"proxies": {"http-proxy": "http://user:secret@proxy"}})
     assert mode.read_text().strip() == "600"
+
+
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        ("proxy:3128", "write the proxy's address"),
+        ("http://", "write the proxy's address"),
+        ("http://user:secret@proxy:3128", "every account may read daemon.json"),
+    ],
+)
+def test_what_is_no_proxy_or_has_a_password_is_refused(address: str, problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        DockerInstallation.Parameters(https_proxy=address)
 
 
 def test_dockerd_refuses_what_would_be_written(context: StepContext, config: Path) -> None:

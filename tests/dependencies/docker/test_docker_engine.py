@@ -32,6 +32,7 @@ from dependencies.docker.installation import DockerInstallation
 from dependencies.docker.service import await_engine
 from dependencies.nvidia.container_toolkit_installation import NvidiaContainerToolkitInstallation
 from dependencies.nvidia.gpu_container_proof import GpuContainerProof
+from tests.lab.newer_docker import newer_docker
 from tests.lab.restartable_docker import RestartableDocker, restartable_docker
 
 if TYPE_CHECKING:
@@ -151,6 +152,49 @@ def test_a_restart_would_end_containers(host: RealHost, engine: RestartableDocke
             toolkit(engine, proof=False, set_as_default=True).plan(host.facts.fresh())
     finally:
         engine.docker("kill", name.strip())
+
+
+@pytest.fixture
+def newer_engine() -> Iterator[RestartableDocker]:
+    """Start Docker 26: Debian 12's engine does not read proxies from daemon.json."""
+    try:
+        programs = newer_docker()
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"a newer engine is not available: {error}")
+    with (
+        tempfile.TemporaryDirectory(prefix="vcagent-proxy-") as folder,
+        restartable_docker(Path(folder), programs=programs) as docker,
+    ):
+        yield docker
+
+
+def test_the_engine_uses_a_proxy(
+    real_host: RealHost, newer_engine: RestartableDocker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = tmp_path / "service"
+    service.write_text(f"#!/bin/sh\nexec {newer_engine.restart}\n")
+    service.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("DOCKER_HOST", newer_engine.address)
+    modelled = {"system_root": newer_engine.root, "systemd": False}
+    facts = Facts(EngineHost(newer_engine.config), modelled)
+    host = replace(real_host, facts=facts, context=replace(real_host.context, facts=facts))
+    before = json.loads(newer_engine.config.read_text())
+    proxies = {"https-proxy": "http://proxy.invalid:3128", "no-proxy": "localhost"}
+    component = DockerInstallation(
+        DockerInstallation.Parameters(https_proxy=proxies["https-proxy"], no_proxy=proxies["no-proxy"])
+    )
+    (step,) = component.plan(host.facts.fresh()).steps
+    assert host.apply(component) == ["proxy"]
+    server = host.facts.fresh()[DOCKER_SERVER]
+    assert server
+    assert server.proxies == proxies
+    assert json.loads(newer_engine.config.read_text()) == {**before, "proxies": proxies}
+    assert host.apply(component) == []
+    assert step.undo
+    (back,) = component.undo(step.undo, host.facts.fresh()).steps
+    back.run(host.context)
+    assert json.loads(newer_engine.config.read_text()) == before
 
 
 def test_malformed_and_untouched(host: RealHost, engine: RestartableDocker) -> None:

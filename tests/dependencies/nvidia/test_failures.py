@@ -64,6 +64,7 @@ def test_what_to_do_about_the_driver_s_words(said: str, told: str) -> None:
             "read-only",
         ),
         ("Valid metadata not found at specified URL", "nothing for this release"),
+        ("warning: %post(broken-1-1.noarch) scriptlet failed, exit status 1", "package broken-1-1.noarch"),
     ],
 )
 def test_what_to_do_about_zypper_s_words(said: str, told: str) -> None:

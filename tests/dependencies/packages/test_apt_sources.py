@@ -215,6 +215,8 @@ def test_what_to_do_about_apt_s_words(output: str, told: str) -> None:
             "inspects TLS",
         ),
         ("OSError: [Errno 30] Read-only file system: '/var/cache/dnf'", "writable again"),
+        ("error: %prein(broken-1-1.noarch) scriptlet failed, exit status 1", "package broken-1-1.noarch"),
+        ("Error in PREIN scriptlet in rpm package broken", "a script of the package broken failed"),
     ],
 )
 def test_what_to_do_about_dnf_s_words(output: str, told: str) -> None:

@@ -1,19 +1,23 @@
 """Read an OpenAI-style completion, streamed or whole: a pure function of its bytes.
 
 Formats: OpenAI's completions and chat API with ``stream_options.include_usage``; llama.cpp's server adds
-``timings``, vLLM ends with a chunk that has usage and no choices. Reasoning is in ``reasoning_content``
-(vLLM's older name, llama.cpp's) or ``reasoning`` (vLLM's newer name).
+``timings``, vLLM ends with a chunk that has usage and no choices. Token ids are in ``token_ids`` of a choice
+(vLLM, ``return_token_ids``) or in ``__verbose`` (llama.cpp, ``verbose`` and ``return_tokens``). Reasoning is
+in ``reasoning_content`` (vLLM's older name, llama.cpp's) or ``reasoning`` (vLLM's newer name).
 """
 
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from .errors import HarnessError
 
 _SHOWN = 200
 _NUMBERS = (int, float)
+_UNSENT = -1
+_MOST_UNSENT = 1000
 _FAILURES = ("abort", "error")
 """Values of finish_reason (of vLLM and SGLang) for an incomplete answer."""
 
@@ -34,6 +38,8 @@ class CompletionReader:
         model: the model named by the reply, or the first different one named by a part; None for none.
         oddities: signs that no honest reply has, by the names of ``reply_log``.
         timings: llama.cpp's own timings of the request.
+        token_ids: the answer's token ids, if they were requested; -1 for a token within a character, whose id
+            llama.cpp does not stream.
     """
 
     def __init__(self, *, chat: bool = False) -> None:
@@ -48,7 +54,7 @@ class CompletionReader:
         self.oddities: set[str] = set()
         self.timings: dict[str, Any] = {}
         self._output_tokens: int | None = None
-        self._token_ids = 0
+        self.token_ids: list[int] = []
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
@@ -88,14 +94,16 @@ class CompletionReader:
                 if len(choices) > 1:
                     self.oddities.add("choices")
             if (model := chunk.get("model")) and model != self.model:
-                self._named(model)
-            if self.reply_id is None:
-                self.reply_id = chunk.get("id")
+                self._named(_text(model, "model"))
+            if self.reply_id is None and (reply_id := chunk.get("id")) is not None:
+                self.reply_id = str(reply_id)
             if usage:
                 self._usage(usage)
             if timings := chunk.get("timings"):
                 self._timings(timings)
-        except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+            if verbose := chunk.get("__verbose"):
+                self._verbose(verbose)
+        except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
             shown = text[:_SHOWN].decode(errors="replace")
             raise HarnessError(
                 "malformed_reply", f"the engine sent something other than a completion: {shown!r} ({error})"
@@ -104,19 +112,17 @@ class CompletionReader:
     def _choice(self, choice: dict[str, Any]) -> None:
         part, finish = _said(choice) if self._chat else choice.get("text"), choice.get("finish_reason")
         if part:
-            if part.__class__ is not str:
-                raise TypeError("its text is not a string")
-            self.texts.append(part)
+            self.texts.append(_text(part, "text"))
             if self.done:
                 self.oddities.add("text_after_end")
         if choice.get("index"):
             self.oddities.add("choices")
         if ids := choice.get("token_ids"):
-            self._token_ids += len(ids)
+            self.token_ids += ids
         if finish:
             if finish in _FAILURES:
                 raise _engine_error(f"it ended an answer with finish_reason {finish}".encode())
-            self.finish_reason = finish
+            self.finish_reason = _text(finish, "finish_reason")
 
     def _named(self, model: str) -> None:
         if self.model is not None:
@@ -124,27 +130,36 @@ class CompletionReader:
         self.model = model
 
     def _usage(self, usage: dict[str, Any]) -> None:
-        tokens = int(usage["completion_tokens"])
+        tokens = _count(usage["completion_tokens"])
         if self._output_tokens is not None and tokens < self._output_tokens:
             self.oddities.add("usage_falls")
         self._output_tokens = tokens
         if (told := usage.get("prompt_tokens")) is not None:
-            self.input_tokens = int(told)
+            self.input_tokens = _count(told)
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
         if cached is not None:
-            self.cached_tokens = max(int(cached), self.cached_tokens or 0)
+            self.cached_tokens = max(_count(cached), self.cached_tokens or 0)
 
     def _timings(self, timings: dict[str, Any]) -> None:
-        self.timings = {name: value for name, value in timings.items() if value.__class__ in _NUMBERS}
+        numbers = {name: value for name, value in timings.items() if value.__class__ in _NUMBERS}
+        self.timings = {name: value for name, value in numbers.items() if math.isfinite(value)}
         if (cached := timings.get("cache_n")) is not None:
-            self.cached_tokens = max(int(cached), self.cached_tokens or 0)
+            self.cached_tokens = max(_count(cached), self.cached_tokens or 0)
+
+    def _verbose(self, told: dict[str, Any]) -> None:
+        tokens = told.get("tokens", ())
+        unsent = _count(told.get("tokens_predicted", 0)) - len(self.token_ids) - len(tokens)
+        if unsent > _MOST_UNSENT:
+            raise ValueError(f"{unsent} tokens without an id")
+        self.token_ids += [_UNSENT] * unsent
+        self.token_ids += tokens
 
     def check_counts(self) -> None:
         """Record contradictions between the counts of the whole reply."""
         tokens = self._output_tokens
         if tokens is None:
             return
-        if self._token_ids and self._token_ids != tokens:
+        if self.token_ids and len(self.token_ids) != tokens:
             self.oddities.add("token_ids")
         if self.timings.get("predicted_n", tokens) != tokens:
             self.oddities.add("timed_tokens")
@@ -180,6 +195,21 @@ class CompletionReader:
         if self._output_tokens is not None:
             return self._output_tokens, "usage"
         return len(self.texts), "chunks"
+
+
+def _text(value: Any, name: str) -> str:
+    """Return a value that must be a string."""
+    if value.__class__ is not str:
+        raise TypeError(f"its {name} is not a string")
+    return str(value)
+
+
+def _count(value: Any) -> int:
+    """Return a number of tokens."""
+    count = int(value)
+    if count < 0:
+        raise ValueError(f"{count} tokens")
+    return count
 
 
 def _said(choice: dict[str, Any]) -> Any:

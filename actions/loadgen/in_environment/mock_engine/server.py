@@ -18,6 +18,8 @@ FAULTS = {
     "none": "answer every request",
     "http_500": "answer with HTTP 500",
     "http_400": "answer with HTTP 400",
+    "http_206": "answer with HTTP 206, as if the reply were a part of one",
+    "http_307": "answer with HTTP 307: another address has the answer",
     "hang": "accept the request and never answer",
     "hang_midway": "stop in the middle of an answer",
     "cut": "end the stream in the middle of an answer, as if it were over",
@@ -138,7 +140,12 @@ class MockServer:
     async def _completion(self, request: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         options, fault = self._options, self._next_fault()
         if fault.startswith("http_"):
-            _reply(writer, int(fault[5:]), {"error": {"message": "out of memory, said the mock"}})
+            _reply(
+                writer,
+                int(fault[5:]),
+                {"error": {"message": "out of memory, said the mock"}},
+                "Location: /elsewhere\r\n" if fault == "http_307" else "",
+            )
             return
         if fault == "hang":
             await asyncio.Event().wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from array import array
 from collections import deque
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -34,6 +35,8 @@ _LAST_WORDS_S = 1.0
 _AT_SERVER = 16
 _MOMENTS = 3
 """Number of arrival times kept for the text of a reply: of the first, second and last part."""
+_WITH_TOKEN_IDS = {"return_token_ids": True, "return_tokens": True, "verbose": True}
+"""Fields by which vLLM (the first one) and llama.cpp's server send an answer's token ids."""
 _RESERVED = ("model", "prompt", "messages", "max_tokens", "stream", "stream_options")
 _PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
 
@@ -56,6 +59,7 @@ class _Settings:
             and one reply costs client and server far less than one per token.
         connect_timeout_s: time limit in seconds for the server to be reachable and loaded.
         tokenizer: the model's tokenizer on this host, for counting some answers' tokens a second time.
+        token_ids: True to report answers as token ids, which compliance runs compare, instead of text.
     """
 
     url: str | None = None
@@ -69,6 +73,7 @@ class _Settings:
     stream: bool | None = None
     connect_timeout_s: float = 10.0
     tokenizer: str | None = None
+    token_ids: bool = False
 
 
 class OpenAIBackend:
@@ -82,10 +87,9 @@ class OpenAIBackend:
         HarnessError: (``config``) if a setting cannot be used.
     """
 
-    data_encoding = "utf-8"
-
     def __init__(self, settings: _Settings, context: BackendContext) -> None:
         self._settings = settings
+        self.data_encoding = "int32" if settings.token_ids else "utf-8"
         self._context = context
         self._url = base_url(settings.url)
         self._chat = settings.api == "chat"
@@ -172,6 +176,7 @@ class OpenAIBackend:
         common: dict[str, Any] = {
             "model": model,
             "stream": self._stream,
+            **(_WITH_TOKEN_IDS if self._settings.token_ids else {}),
             **self._settings.request,
         }
         if self._stream:
@@ -230,7 +235,9 @@ class OpenAIBackend:
         sent = perf_counter()
         try:
             try:
-                response = await session.post(self._requests_url, data=self._bodies[index])
+                response = await session.post(
+                    self._requests_url, data=self._bodies[index], allow_redirects=False
+                )
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
                 raise (
                     self._unreachable(error)
@@ -238,7 +245,7 @@ class OpenAIBackend:
                     else _NoReplyError(error)
                 ) from error
             async with response:
-                if response.status >= _HTTP_ERROR:
+                if response.status != _OK:  # also a part of a reply, and a redirect to another server
                     raise self._http_error(response.status, await response.read())
                 if age := response.headers.get("Age"):
                     self._replies.count("stored", f"Age: {age}")
@@ -295,7 +302,7 @@ class OpenAIBackend:
             reader.feed(data)
             if len(reader.texts) > parts and not is_complete:
                 if not parts:
-                    sink.first_token(sample_id, reader.texts[0].encode())
+                    sink.first_token(sample_id, self._data(reader, reader.texts[0]))
                 parts = len(reader.texts)
                 if len(moments) > _MOMENTS:
                     moments[-1] = perf_counter()
@@ -330,17 +337,34 @@ class OpenAIBackend:
                 "set the backend's stream to true: the parts of the stream are counted then",
             )
         if self._stream and len(moments) == 1 and tokens:
-            sink.first_token(sample_id, b"")  # tokens without text: the client first sees them at the end
-        data = reader.text.encode()
-        sink.complete(sample_id, data, tokens)
+            # tokens without text: the client first sees them at the end
+            sink.first_token(sample_id, self._data(reader, ""))
+        sink.complete(sample_id, self._data(reader, reader.text), tokens)
         ended = perf_counter()
         sent, *texts = moments
         first, second = (*texts[:2], None, None)[:2]
         last = texts[-1] if texts else None
+        data = reader.text.encode()
         self._replies.note(Reply(index, reader, data, tokens, source, sent, first, second, last, ended))
         self.stats.count_input(reader.input_tokens, reader.cached_tokens)
         sources = self.stats.token_count_sources
         sources[source] = sources.get(source, 0) + 1
+
+    def _data(self, reader: CompletionReader, text: str) -> bytes:
+        """Return the tokens that have arrived, or the given text, in the data encoding.
+
+        Raises:
+            HarnessError: (``no_token_ids``) if token ids are needed, and the engine sends none.
+        """
+        if not self._settings.token_ids:
+            return text.encode()
+        if text and not reader.token_ids:
+            raise HarnessError(
+                "no_token_ids",
+                f"{self._url} sends no token ids, which a compliance run compares",
+                "use an engine that sends them: vLLM 0.10.2 or newer (return_token_ids), llama.cpp's server",
+            )
+        return array("i", reader.token_ids).tobytes()
 
     def _http_error(self, status: int, body: bytes) -> HarnessError:
         shown = self._masked(body.decode(errors="replace").strip())[:_SHOWN]

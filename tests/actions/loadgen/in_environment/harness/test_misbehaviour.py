@@ -39,6 +39,8 @@ def limit_s(fault: str) -> float:
     [
         ("http_500", "http_error", ["HTTP 500", "out of memory, said the mock"]),
         ("http_400", "http_error", ["HTTP 400"]),
+        ("http_206", "http_error", ["HTTP 206"]),
+        ("http_307", "http_error", ["HTTP 307"]),
         ("hang", "timeout", ["within 0.5 s", "0 parts"]),
         ("hang_midway", "timeout", ["within 0.5 s", "4 parts"]),
         ("cut", "cut_stream", ["after 4 parts"]),

@@ -31,6 +31,37 @@ def test_text_that_is_no_text_is_no_completion(text: Any) -> None:
         reader.whole(json.dumps({"choices": [{"text": text}], "usage": {"completion_tokens": 1}}).encode())
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param('{"choices": [], "usage": {"completion_tokens": -5}}', id="tokens below 0"),
+        pytest.param('{"choices": [], "usage": {"completion_tokens": 1e999}}', id="endless tokens"),
+        pytest.param('{"choices": [], "usage": {"completion_tokens": NaN}}', id="tokens without a number"),
+        pytest.param('{"choices": [], "usage": {"completion_tokens": 9, "prompt_tokens": -1}}', id="prompt"),
+        pytest.param('{"choices": [], "timings": {"cache_n": 1e999}}', id="endless cache"),
+        pytest.param('{"choices": [], "model": ["tiny"]}', id="a list for a model"),
+        pytest.param('{"choices": [{"text": "a", "finish_reason": ["stop"]}]}', id="a list for a reason"),
+        pytest.param("[" * 100_000, id="lists without an end"),
+        pytest.param('{"usage": {"completion_tokens": ' + "9" * 5000 + "}}", id="thousands of digits"),
+        pytest.param('{"choices": {"text": "a"}}', id="choices without a list"),
+        pytest.param("7", id="a number"),
+        pytest.param("", id="nothing"),
+    ],
+)
+def test_what_is_no_completion_is_an_error_that_shows_it(body: str) -> None:
+    with pytest.raises(HarnessError, match="sent something other than a completion: ") as caught:
+        CompletionReader().whole(body.encode())
+    assert caught.value.kind == "malformed_reply"
+    assert len(caught.value.message) < 600
+
+
+def test_an_id_may_be_a_number_and_a_time_endless() -> None:
+    reader = CompletionReader()
+    reader.whole(b'{"id": 7, "choices": [], "timings": {"prompt_n": 1e999, "predicted_ms": 5}}')
+    assert (reader.reply_id, reader.timings) == ("7", {"predicted_ms": 5})
+    reader.check_counts()
+
+
 def test_a_chat_is_read_streamed_and_whole_with_what_is_thought_before_it() -> None:
     streamed, whole = CompletionReader(chat=True), CompletionReader(chat=True)
     deltas = [{"role": "assistant", "content": ""}, {"reasoning_content": "so"}, {"reasoning": " then"}]
@@ -39,6 +70,28 @@ def test_a_chat_is_read_streamed_and_whole_with_what_is_thought_before_it() -> N
     whole.whole(json.dumps({"choices": [{"message": {"content": "so then yes"}}]}).encode())
     assert streamed.texts == ["so", " then", " yes"]
     assert whole.text == streamed.text
+
+
+def test_token_ids_of_vllm_and_llama_cpp() -> None:
+    vllm, llama_cpp = CompletionReader(), CompletionReader()
+    for ids in ([7], [8, 2]):
+        choice = {"text": "x", "token_ids": ids}
+        vllm.feed(b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n")
+        chunk = {"choices": [{"text": "x"}], "__verbose": {"tokens": ids}}
+        llama_cpp.feed(b"data: " + json.dumps(chunk).encode() + b"\n\n")
+    assert vllm.token_ids == llama_cpp.token_ids == [7, 8, 2]
+
+
+def test_tokens_within_a_character_are_counted() -> None:
+    reader = CompletionReader()
+    for verbose in (
+        {"tokens": [7], "tokens_predicted": 1},
+        {"tokens": [9], "tokens_predicted": 4},
+        {"tokens": [], "tokens_predicted": 5, "stop": True},
+    ):
+        chunk = {"choices": [{"text": "x"}], "__verbose": verbose}
+        reader.feed(b"data: " + json.dumps(chunk).encode() + b"\n\n")
+    assert reader.token_ids == [7, -1, -1, 9, -1]
 
 
 def test_each_sample_may_ask_for_a_length_of_its_own() -> None:

@@ -66,15 +66,23 @@ def test_the_bracket_holds_the_capacity_however_few_the_trials(
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"trial_s": 0}, "trial_s"),
-        ({"most_trials": 0}, "most_trials"),
-        ({"precision": 1.0}, "precision"),
-        ({"start_qps": -1.0}, "start_qps"),
+        ({"trial_s": 0}, "trial_s is 0; it must be above 0"),
+        ({"trial_queries": 0}, "trial_queries is 0; it must be above 0"),
+        ({"most_trials": 0}, "most_trials is 0; it must be above 0"),
+        ({"final_attempts": 0}, "final_attempts is 0; it must be above 0"),
+        ({"precision": 0}, "precision is 0; it must be between 0 and 1"),
+        ({"precision": 1.0}, r"precision is 1\.0; it must be between 0 and 1"),
+        ({"start_qps": 0.0}, r"start_qps is 0\.0; it must be above 0"),
+        ({"start_qps": -1.0}, r"start_qps is -1\.0; it must be above 0"),
     ],
 )
 def test_a_search_that_could_not_end_is_refused(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=f"^tuning: {message}$"):
         Tuning(**values)
+
+
+def test_the_least_values_of_a_search_are_accepted() -> None:
+    Tuning(start_qps=0.5, trial_s=0.5, trial_queries=1, precision=0.001, most_trials=1, final_attempts=1)
 
 
 def test_drift_is_the_growth_of_the_wait() -> None:
@@ -91,8 +99,28 @@ def test_scatter_is_no_drift(seed: int) -> None:
     assert drift(issued, [scatter.uniform(0.1, 0.3) for _ in issued]) == 0.0
 
 
-def test_too_few_samples_tell_no_drift() -> None:
-    assert drift([0.0, 1.0, 2.0], [0.1, 5.0, 9.0]) == 0.0
+@pytest.mark.parametrize("samples", [0, 3, 89])
+def test_too_few_samples_tell_no_drift(samples: int) -> None:
+    issued = [float(number) for number in range(samples)]
+    assert drift(issued, [0.1 + 3 * at for at in issued]) == 0.0
+
+
+def test_drift_is_exact_where_nothing_scatters() -> None:
+    """Compare the medians of the first and the last third, not those of the middle."""
+    issued = [float(number) for number in range(90)]
+    waited = [1.0] * 30 + [50.0] * 30 + [4.0] * 30
+    assert drift(issued, waited) == pytest.approx(3 / 60)
+    assert drift(issued, waited[::-1]) == 0.0
+    assert drift([5.0] * 90, waited) == 0.0  # all at once: no time passed
+
+
+@pytest.mark.parametrize(("growth", "counts"), [(0.3, False), (0.45, True)])
+def test_growth_counts_beyond_four_times_the_scatter_of_the_median(growth: float, *, counts: bool) -> None:
+    """Scatter 36 waits at a distance of 0.6 s from their median, whose scatter is then 0.6 / 6 s."""
+    issued = [number / 2 for number in range(108)]
+    first = [1.4, 2.6] * 18
+    waited = first + [2.0] * 36 + [2.0 + growth] * 36
+    assert drift(issued, waited) == (pytest.approx(growth / 36) if counts else 0.0)
 
 
 @pytest.mark.engine

@@ -1,0 +1,85 @@
+"""What the steps of a component download, so that a bundle can bring it to a host without a network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agent.core.errors import HostError, LiftedBy
+from agent.facts.bundle import bundle_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from agent.facts import Facts
+
+
+@dataclass(frozen=True)
+class Fetching:
+    """Resources for fetching downloads.
+
+    Args:
+        folder: the folder of the bundle.
+        scratch: a temporary folder, shared by all downloads of one bundle.
+        facts: the host that the bundle is for.
+        wheels: a folder of wheels that replaces the package index.
+        apt_sources: a file with the apt repositories of the bundle's platform; by default those of this
+            host, if it has the same distribution, or the distribution's own servers.
+        say: shows what happens.
+    """
+
+    folder: Path
+    scratch: Path
+    facts: Facts
+    wheels: Path | None = None
+    apt_sources: Path | None = None
+    say: Callable[[str], None] = lambda _text: None
+
+
+@dataclass(frozen=True)
+class Download:
+    """Something that steps download.
+
+    Args:
+        kind: its kind, such as ``wheel`` or ``deb``.
+        names: its parts, as a profile writes them, such as requirements or packages.
+        fetch: puts all parts, with everything that they need, into the folder of a bundle.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    fetch: Callable[[Fetching], None]
+
+
+def not_carried(what: str, remedy: str = "") -> HostError:
+    """Return the refusal of a download that bundles do not support."""
+    return HostError(
+        f"a bundle cannot carry {what} yet",
+        remedy=remedy
+        or "bring it to the host yourself, and leave this element out of the bundle: --scenarios=-NAME",
+        lifted_by=LiftedBy.NOTHING,
+    )
+
+
+def lacking(downloads: Iterable[Download], facts: Facts) -> HostError | None:
+    """Return the refusal of downloads that the bundle of a host does not have, or None.
+
+    Without a bundle nothing is missing: the steps download it.
+    """
+    bundle = bundle_of(facts)
+    if bundle is None:
+        return None
+    missing = [
+        f"{one.kind} {name}"
+        for one in downloads
+        for name in one.names
+        if (one.kind, name) not in bundle.contents
+    ]
+    if not missing:
+        return None
+    return HostError(
+        f"the bundle {bundle.folder} lacks {', '.join(missing)}",
+        remedy=f"make it again from this profile: vcagent bundle --profile … --platform {bundle.platform}",
+        lifted_by=LiftedBy.NOTHING,
+    )

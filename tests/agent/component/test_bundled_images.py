@@ -1,0 +1,89 @@
+"""An image goes through a bundle as the file that docker save writes and docker load reads."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agent.component.bundled_images import image_download, image_file
+from agent.component.component import StepContext
+from agent.component.downloads import Fetching
+from agent.component.open_container import load_image
+from agent.core.errors import ActionFailedError, HostError
+from agent.core.progress import RunProgress
+from agent.facts import Facts
+from agent.facts.bundle import BUNDLE, Bundle
+from agent.host.processes import LocalProcesses
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_DOCKER = """\
+#!/bin/sh
+# Docker's command line: notes its calls, and saves an image as a text.
+echo "$@" >>{folder}/calls
+case "$1" in
+  pull) for image; do :; done; test "$image" != absent/image:1 || {{ echo "not found" >&2; exit 1; }} ;;
+  save) echo "an image" >"${{2#--output=}}" ;;
+  load) grep -q "an image" "${{3#--input=}}" ;;
+esac
+"""
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put a docker on PATH that notes its calls in the file that is returned."""
+    program = tmp_path / "bin" / "docker"
+    program.parent.mkdir()
+    program.write_text(_DOCKER.format(folder=tmp_path))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+    return tmp_path / "calls"
+
+
+def context(tmp_path: Path, facts: Facts) -> StepContext:
+    progress: Any = RunProgress()
+    stop = threading.Event()
+    processes = LocalProcesses("test", stop=stop)
+    return StepContext(facts, processes, progress, stop, tmp_path, tmp_path, tmp_path / "step.log")
+
+
+def test_an_image_through_a_bundle(tmp_path: Path, calls: Path) -> None:
+    bundle, image = tmp_path / "bundle", "registry.example:5000/some/image:1.2"
+    fetching = Fetching(bundle, tmp_path, Facts(None, {"architecture": "aarch64"}))
+    image_download(image).fetch(fetching)
+    file = bundle / "images" / "registry.example_5000_some_image_1.2.tar"
+    assert file.read_text() == "an image\n"
+
+    there = Bundle(bundle, "test", frozenset({("image", image)}))
+    step = context(tmp_path, Facts(None, {BUNDLE: there}))
+    assert load_image(image, step)
+    assert calls.read_text().splitlines() == [
+        f"pull --quiet --platform=linux/arm64 {image}",
+        f"save --output={file} {image}",
+        f"load --quiet --input={file}",
+    ]
+    # Without a bundle, Docker pulls; with one, it never does, even if the image is not in it.
+    assert not load_image(image, replace(step, facts=Facts(None)))
+    assert load_image("another:1", step)
+    assert len(calls.read_text().splitlines()) == 3
+
+    image_file(bundle, image).write_text("rubbish")
+    with pytest.raises(ActionFailedError):
+        load_image(image, step)
+
+
+def test_an_image_that_is_not_available(tmp_path: Path, calls: Path) -> None:
+    fetching = Fetching(tmp_path / "bundle", tmp_path, Facts(None, {"architecture": "x86_64"}))
+    with pytest.raises(HostError, match="the image absent/image:1 cannot be fetched") as caught:
+        image_download("absent/image:1").fetch(fetching)
+    assert caught.value.details == ("not found",)
+    assert "save" not in calls.read_text()
+
+
+def test_a_digest_is_refused() -> None:
+    with pytest.raises(HostError, match="whose digest docker save does not keep"):
+        image_download("some/image@sha256:00")
