@@ -41,7 +41,13 @@ _INLINE = re.compile(r"`((?:sudo )?vcagent [^`]+)`")
 _PLACEHOLDER = re.compile(r"^[A-Z]+(?:\.\.\.|…)?$|…")
 """A word that the reader replaces: P, RUN, FILE, results/…"""
 
-NEEDS_GPU = {"SETUP-GPU-NVIDIA", "SETUP-GPU-AMD", "PERF-GPU-MLPERF", "PERF-GPU-MLPERF-LLAMA3"}
+NEEDS_GPU = {
+    "SETUP-GPU-NVIDIA",
+    "SETUP-GPU-AMD",
+    "PERF-GPU-MLPERF",
+    "PERF-GPU-MLPERF-LLAMA3",
+    "PERF-GPU-MLPERF-LLAMA2-70B",
+}
 """Profiles that need a GPU, or a form of which does: their pages say so."""
 
 
