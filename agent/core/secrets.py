@@ -67,8 +67,15 @@ _WITHHELD = 4
 
 _LONGEST_KEY_FILE_BYTES = 65_536
 
-_REFERENCE = re.compile(r"\$\.[A-Za-z]|\$?\{[^{}]+\}")
+_REFERENCE = re.compile(
+    r"\$\.[A-Za-z][\w.]*|\$\{\w+\}|\{[A-Za-z_][\w.]*(?::[\w./-]+)?\}|\{calculate\(.*\)\}", re.DOTALL
+)
 """A reference to a secret, as written in profiles and shells; it reveals nothing."""
+
+
+def is_reference(value: str) -> bool:
+    """Return True if a value as a whole refers to another one: ``$.Parameters.Key``, ``{Key}``, ``${KEY}``."""
+    return _REFERENCE.fullmatch(value.strip()) is not None
 
 
 class _Needle(NamedTuple):
@@ -204,7 +211,7 @@ class Secrets:
             for item in items:
                 if isinstance(item, Mapping):
                     self._add_named(item, declared=declared)
-                elif item is None or isinstance(item, bool) or _REFERENCE.match(str(item)):
+                elif item is None or isinstance(item, bool) or is_reference(str(item)):
                     continue
                 elif is_secret_name(str(name)):
                     self.add(str(item), declared=declared)

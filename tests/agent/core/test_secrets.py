@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.secret_shapes import secret_reference
-from agent.core.secrets import MASK, LineMasker, Secrets, is_secret_name
+from agent.core.secrets import MASK, LineMasker, Secrets, is_reference, is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -428,3 +428,18 @@ def test_tuples_stay_tuples_and_bytes_need_not_be_text() -> None:
     assert secrets.mask_value(b"\xffplanted-secret") == f"\ufffd{MASK}".encode()
     assert secrets.mask_value({"password": ""}) == {"password": ""}
     assert Secrets(mappings=[{"key": "abc"}]).mask("abc_ abc") == f"abc_ {MASK}"
+
+
+@pytest.mark.parametrize(
+    "value", ["$.Parameters.Token", "{Token}", "${HF_TOKEN}", "{PackagePath:token}", '{calculate("a" + "b")}']
+)
+def test_a_reference_to_a_secret_stays_readable(value: str) -> None:
+    assert is_reference(value)
+    assert Secrets(mappings=[{"Password": value}]).mask(f"login {value} now") == f"login {value} now"
+
+
+@pytest.mark.parametrize(
+    "value", ["{000000}", "{a}b7dE5gH", "${HF_TOKEN:-hf_value}", "$.9aB3dE5", "{a b c d}"]
+)
+def test_a_secret_that_begins_as_a_reference_is_masked(value: str) -> None:
+    assert Secrets(mappings=[{"Password": value}]).mask(f"login {value} now") == f"login {MASK} now"
