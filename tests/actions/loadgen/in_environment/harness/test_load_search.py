@@ -203,13 +203,13 @@ def test_growth_matters_where_it_misses_the_limit(
 
 def test_no_rate_that_holds_is_an_error(tmp_path: Path) -> None:
     async def run(of: Any, _note: str) -> Any:
-        unmet = "Min queries" if of.server_target_qps > 45 else "Performance constraints"
+        unmet = {46: "Min queries", 40: "Early stopping"}.get(of.server_target_qps, "Performance constraints")
         summary = f"Result is : INVALID\n{unmet} satisfied : NO\n"
         (of.output_dir / "mlperf_log_summary.txt").write_text(summary)
         return cast("SampleRecorder", ModelledRecorder())
 
     search = LoadSearch(
-        Tuning(most_trials=2),
+        Tuning(most_trials=3),
         cast("LoadGenTest", ModelledTest(tmp_path)),
         tmp_path,
         run=run,
@@ -225,10 +225,10 @@ def test_no_rate_that_holds_is_an_error(tmp_path: Path) -> None:
         asyncio.run(search.execute(46.0))
     assert caught.value.as_json() == {
         "kind": "load",
-        "message": "no rate down to 40 queries/s is valid: not met: Performance constraints",
+        "message": "no rate down to 20 queries/s is valid: not met: Performance constraints",
         "remedy": "see the trials' logs; give target_qps, or limits that the engine can keep",
     }
-    assert search.as_json()["lowest_invalid_qps"] == 40.0
+    assert search.as_json()["lowest_invalid_qps"] == 20.0
     assert search.as_json()["target_qps"] is None
 
 

@@ -114,6 +114,7 @@ def test_drift_is_exact_where_nothing_scatters() -> None:
     issued = [float(number) for number in range(90)]
     waited = [1.0] * 30 + [50.0] * 30 + [4.0] * 30
     assert drift(issued, waited) == pytest.approx(3 / 60)
+    assert drift([at / 128 for at in issued], waited) == pytest.approx(3 * 128 / 60)
     assert drift(issued, waited[::-1]) == 0.0
     assert drift([5.0] * 90, waited) == 0.0  # all at once: no time passed
 
