@@ -74,7 +74,7 @@ _REFERENCE = re.compile(
 
 
 def is_reference(value: str) -> bool:
-    """Return True if a value as a whole refers to another one: ``$.Parameters.Key``, ``{Key}``, ``${KEY}``."""
+    """Return True if a whole value refers to another one: ``$.Parameters.Key``, ``{Key}``, ``${KEY}``."""
     return _REFERENCE.fullmatch(value.strip()) is not None
 
 
