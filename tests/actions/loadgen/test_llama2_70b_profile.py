@@ -29,11 +29,8 @@ if TYPE_CHECKING:
     from agent.profile import Element, Profile
 
 PROFILE = "PERF-GPU-MLPERF-LLAMA2-70B.yaml"
-SIX = [
-    f"{scenario}-{mode}"
-    for scenario in ("offline", "server", "interactive")
-    for mode in ("performance", "accuracy")
-]
+SCENARIOS = ("offline", "server", "interactive")
+SIX = [f"{scenario}-{mode}" for scenario in SCENARIOS for mode in ("performance", "accuracy")]
 MI300X = Gpu("0000:0c:00.0", name="AMD Instinct MI300X", memory_mib=196592, driver="amdgpu")
 TABLE = Path(__file__).parents[2] / "dependencies" / "models" / "tables" / "pandas_2.3_protocol_4.pkl"
 
@@ -102,6 +99,16 @@ def test_the_full_form_is_the_benchmark() -> None:
     assert case(profile, "offline-performance").min_duration == 2400
     assert case(profile, "server-performance").min_duration is None
     assert case(profile, "interactive-accuracy").loadgen_scenario == "Interactive"
+
+
+def test_compliance_runs_have_the_parameters_of_the_performance_runs() -> None:
+    profile = profile_with(Compliance="true")
+    assert list(enabled(profile.actions, profile)) == [*SIX, *(f"{name}-test06" for name in SCENARIOS)]
+    for name in SCENARIOS:
+        performance, compliance = (case(profile, f"{name}-{mode}") for mode in ("performance", "test06"))
+        assert compliance.mode == "TEST06"
+        assert compliance.loadgen_scenario == performance.loadgen_scenario
+        assert (compliance.target_qps, compliance.vllm) == (performance.target_qps, performance.vllm)
 
 
 def test_the_engine_on_eight_mi300x() -> None:
