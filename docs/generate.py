@@ -18,7 +18,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from agent.cli.man_page import EXIT_CODES, whole_program
+from agent.cli.man_page import ENVIRONMENT, EXIT_CODES, whole_program
 from agent.component.component import Action, ComponentParameters, Dependency
 from agent.component.registry import component_class, known_types
 from agent.core.errors import ExitCode
@@ -44,6 +44,7 @@ def pages() -> dict[str, str]:
         "facts.md": ("Facts", _facts),
         "parsers.md": ("Formats that `vcagent parse` reads", _parsers),
         "exit-codes.md": ("Exit codes", _exit_codes),
+        "environment.md": ("Environment variables", _environment),
     }
     return {name: f"# {title}\n\n{_joined(lines())}\n" for name, (title, lines) in made.items()}
 
@@ -203,6 +204,11 @@ def _parsers() -> Iterator[str]:
 
 def _exit_codes() -> Iterator[str]:
     yield from (f"- **{code.value}**: {EXIT_CODES[code]}" for code in ExitCode)
+
+
+def _environment() -> Iterator[str]:
+    yield "A profile reads further variables as `{EnvironmentVariable:NAME}`.\n"
+    yield from (f"- `{name}`: {meaning}" for name, meaning in ENVIRONMENT.items())
 
 
 def _paragraphs(text: str) -> str:

@@ -24,11 +24,28 @@ EXIT_CODES = {
     ExitCode.INTERRUPTED: "The run was interrupted; vcagent resume continues it.",
     ExitCode.FLEET_PARTIAL: "Some hosts of a fleet failed.",
 }
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "VCAGENT_PACKAGE_DIR": "The package folder; --package-dir takes precedence.",
-    "HF_TOKEN": "The key for models and data sets of the Hugging Face hub; also read from .env.",
+    "XDG_CACHE_HOME": "The folder for caches of users other than root, instead of ~/.cache.",
+    "HF_TOKEN": "The key for models and data sets of the Hugging Face hub; also read from .env. "
+    "HUGGINGFACE_HUB_TOKEN, HUGGINGFACE_TOKEN and HUGGINGFACE_ACCESS_TOKEN mean the same.",
+    "HF_HOME": "The folder of the hub's login and cache, instead of ~/.cache/huggingface.",
+    "HF_ENDPOINT": "The address of another hub, such as a mirror.",
+    "HF_HUB_OFFLINE": "If it is 1, only the hub's cache is used.",
+    "HTTPS_PROXY": "The proxy for downloads, as HTTP_PROXY and NO_PROXY; also in lower case.",
+    "PIP_INDEX_URL": "The package index; pip's other variables count too.",
+    "SSL_CERT_FILE": "The certificates of authorities, such as that of a proxy that inspects TLS; "
+    "also REQUESTS_CA_BUNDLE.",
+    "CUDA_VISIBLE_DEVICES": "The GPUs of NVIDIA that may be used.",
+    "HIP_VISIBLE_DEVICES": "The GPUs of AMD that may be used.",
+    "DOCKER_HOST": "The address of Docker's engine; DOCKER_CONTEXT names a context instead.",
+    "OTEL_EXPORTER_OTLP_HEADERS": "Headers for the sink otlp, such as a key.",
+    "VCAGENT_SSH_PASSWORD": "The SSH password of fleet commands, instead of --ask-password.",
+    "VCAGENT_SSH_PASSPHRASE": "The SSH key's passphrase, instead of --ask-passphrase.",
+    "VCAGENT_SUDO_PASSWORD": "The password for sudo on the hosts, instead of --ask-sudo-password.",
     "NO_COLOR": "If it is set, the output has neither colour nor bold text.",
 }
+"""Variables that the program reads. A profile reads others as ``{EnvironmentVariable:NAME}``."""
 
 
 def man_page(program: Any) -> str:
@@ -65,7 +82,7 @@ def man_page(program: Any) -> str:
     for code in ExitCode:
         lines += [".TP", f".B {code.value}", *_text(EXIT_CODES[code])]
     lines.append(".SH ENVIRONMENT")
-    for name, meaning in _ENVIRONMENT.items():
+    for name, meaning in ENVIRONMENT.items():
         lines += [".TP", f".B {_escaped(name)}", *_text(meaning)]
     return "\n".join(lines) + "\n"
 
