@@ -257,7 +257,7 @@ class _Judge:
         if baseline:
             variables = variance_variables(value, baseline, kind) | self._chances(host, metric, baseline)
             if criterion.uses(NOISE_CHANCE):
-                variables |= self._noise_chance(host, metric, baseline)
+                variables |= self._noise_chance(host, metric, baseline, variables)
             if kind.relativity not in SIGNS and criterion.names.keys() & _SIDED:
                 self._notes[rule.name]["neither more nor less is better"] += 1
                 return None
@@ -313,12 +313,20 @@ class _Judge:
                 found[WORST_CHANCE] = min(1.0, 2 * tail * self.family.runs)
         return found
 
-    def _noise_chance(self, host: str, metric: str, baseline: Baseline) -> dict[str, float]:
-        """Return the probability that noise of any shape explains the host's runs, over all judged values."""
+    def _noise_chance(
+        self, host: str, metric: str, baseline: Baseline, known: Mapping[str, float]
+    ) -> dict[str, float]:
+        """Return the probability that noise of any shape explains the host's runs, over all judged values.
+
+        A single run does not show the shape of the noise: its probability is ``chance``, of those known.
+        """
+        runs = self._observed.hosts[host][metric]
+        if len(runs) == 1:
+            return {NOISE_CHANCE: known[CHANCE]} if CHANCE in known else {}
         sign = SIGNS.get(self._observed.metrics[metric].relativity)
         if not (sign and baseline.runs):
             return {}
-        tail = baseline.runs.noise_tail(self._observed.hosts[host][metric], host, sign, baseline.value)
+        tail = baseline.runs.noise_tail(runs, host, sign, baseline.value)
         if tail is None:
             return {}
         dropped = len(baseline.dropped) if host in baseline.dropped else 1
