@@ -81,7 +81,7 @@ def run_agent(
 def started_with(tmp_path: Path, name: str) -> tuple[dict[str, Any], str]:
     """Return the arguments of a case's engine, and the GPUs that CUDA left to it."""
     folder = tmp_path / "results" / "latest" / "mlperf" / name
-    backend = json.loads((folder / "harness.json").read_text())["backend"]
+    backend = json.loads((folder / "harness.json").read_text())["backend"]["settings"]
     return backend["engine"], backend["environment"].get("CUDA_VISIBLE_DEVICES", "")
 
 
