@@ -207,8 +207,9 @@ def test_data_over_xgmi_and_pcie_are_rates(tmp_path: Path) -> None:
     api = Api()
     watch = Watch(tmp_path, lambda: api)
     api.answers["get_link_metrics"] = {"links": [{"read": 1_000_000, "write": 2_000_000}]}
-    watch.measure()
-    summary = watch.monitor.sum_up(watch.began_s, time.monotonic())
+    began_s = time.monotonic()
+    watch.measure()  # at least 10 ms later: the counters were read before and after the first 5 ms
+    summary = watch.monitor.sum_up(began_s, began_s + 0.005)
     watch.monitor.end(watch.context)
     emitted = {item.name: item for item in watch.emitted}
     assert emitted["gpu0_xgmi_transmitted"].value > emitted["gpu0_xgmi_received"].value > 0
