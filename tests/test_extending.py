@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from agent.fleet.remote.machine_lock import MACHINE_LOCK
 from agent.store.documents import RunDocument
 from gpu_configs.gpu_model import complete
 from gpu_configs.systems import load_system
@@ -41,7 +42,12 @@ def vcagent(plug_in: tuple[Path, Path], folder: Path, *arguments: str) -> subpro
         capture_output=True,
         text=True,
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": f"{plug_in[1]}:{ROOT}", "COLUMNS": "200"},
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{plug_in[1]}:{ROOT}",
+            "COLUMNS": "200",
+            MACHINE_LOCK: str(folder),  # other tests of this host may run a fleet meanwhile
+        },
         timeout=240,
     )
 

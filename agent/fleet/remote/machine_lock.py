@@ -86,12 +86,12 @@ def _resumed_beside(run_dir: Path) -> Path | None:
 
 
 def _occupied(other: Path | None, run_dir: Path) -> HostError:
-    if other is None:
+    run, _, host = other.name.partition(".") if other else ("", "", "")
+    if not host:
         return HostError(
             "another fleet run is active on this machine", remedy="wait until it has ended, then try again"
         )
-    (run, _, host), (own, _, _) = other.name.partition("."), run_dir.name.partition(".")
-    if run == own:
+    if run == run_dir.name.partition(".")[0]:
         return HostError(
             f"this machine is already running host {host} of the same fleet run",
             remedy="the inventory lists it under two names: remove one of them",
