@@ -21,7 +21,7 @@ FILE = "system_description.yaml"
 
 
 class SystemDescriptionParameters(ComponentParameters):
-    """What the owner of a system says about it; empty values are left out."""
+    """The statements of a system's owner about it; empty values are left out."""
 
     company: str = Field("", description="The submitter.")
     system_name: str = Field("", description="The system's name.")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from typing import TYPE_CHECKING
 
-from agent.component.downloads import Download, not_carried
+from agent.component.downloads import Download, not_carried, run_captured
 from agent.core.errors import HostError, LiftedBy
 from agent.core.safe_files import make_folder
 from agent.facts.bundle import IMAGES
@@ -55,23 +54,11 @@ def _fetch(reference: str, fetching: Fetching) -> None:
 
 
 def _docker(reference: str, *arguments: str) -> None:
-    try:
-        done = subprocess.run(
-            ["docker", *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-        )
-        said = done.stderr.strip() if done.returncode else ""
-        failed = bool(done.returncode)
-    except OSError as error:
-        said, failed = str(error), True
-    if failed:
+    done = run_captured(["docker", *arguments])
+    if done.failed:
         raise HostError(
             f"the image {reference} cannot be fetched",
-            details=tuple(said.splitlines()[-6:]),
+            details=tuple(done.errors.strip().splitlines()[-6:]),
             remedy="see whether Docker runs on this machine, and may pull the image (docker login)",
             lifted_by=LiftedBy.NOTHING,
         )

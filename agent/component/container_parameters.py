@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 _NO_SECCOMP = "seccomp=unconfined"
-"""What ROCm's containers are started with, so that processes share memory (ROCm, "Running ROCm Docker
+"""Settings of ROCm's containers that let processes share memory (ROCm, "Running ROCm Docker
 containers")."""
 
 

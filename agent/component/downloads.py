@@ -1,15 +1,17 @@
-"""What the steps of a component download, so that a bundle can bring it to a host without a network."""
+"""Downloads of a component's steps, which a bundle brings to a host without a network."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from agent.core.errors import HostError, LiftedBy
 from agent.facts.bundle import bundle_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from agent.facts import Facts
@@ -50,6 +52,42 @@ class Download:
     kind: str
     names: tuple[str, ...]
     fetch: Callable[[Fetching], None]
+
+
+class Ended(NamedTuple):
+    """How a program ended.
+
+    Args:
+        failed: True if it failed or could not be started.
+        output: its standard output.
+        errors: its standard error, or the reason that it could not be started.
+    """
+
+    failed: bool
+    output: str
+    errors: str
+
+
+def run_captured(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Ended:
+    """Run a program with its output captured and without input.
+
+    Args:
+        command: the program and its arguments.
+        environment: variables in addition to those of this process.
+    """
+    try:
+        done = subprocess.run(
+            list(command),
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+    except OSError as error:
+        return Ended(failed=True, output="", errors=str(error))
+    return Ended(bool(done.returncode), done.stdout, done.stderr)
 
 
 def not_carried(what: str, remedy: str = "") -> HostError:

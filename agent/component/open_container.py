@@ -67,7 +67,7 @@ def open_container(
 
 
 def load_image(reference: str, context: StepContext) -> bool:
-    """Load an image from the bundle of this run, and return True; return False if there is no bundle.
+    """Load an image from the bundle of this run; return False if the run has no bundle.
 
     Raises:
         ActionFailedError: if Docker cannot load it.

@@ -1,4 +1,4 @@
-"""How a case says whether it is an MLPerf result.
+"""Texts that say whether a case is an MLPerf result.
 
 No run is one by itself: MLCommons calls every result that it has not reviewed "not verified by MLCommons
 Association" (its results messaging guidelines).

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import atexit
-import os
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -13,6 +11,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from agent.component.downloads import run_captured
 from agent.core.errors import HostError, LiftedBy, UsageError
 from agent.core.file_hash import sha256_of
 from agent.core.safe_files import distrust, make_folder, remedy_for, replace_text
@@ -20,6 +19,7 @@ from agent.facts.bundle import DEBS, WHEELS, Bundle
 from agent.facts.linux import DISTRIBUTION, PLATFORM
 from agent.facts.packages import PACKAGE_MANAGER
 from agent.facts.python import PYTHON
+from agent.store.bundle_parts import BundledContent, BundledFile
 
 if TYPE_CHECKING:
     from agent.facts import Facts
@@ -39,19 +39,8 @@ Acquire::Check-Date "false";
 """
 
 
-class ManifestContent(BaseModel):
-    """A thing that a profile asks for, and that the bundle has."""
-
-    kind: str = Field(description="Such as wheel or deb.")
-    name: str = Field(description="Its name, as the profile writes it.")
-
-
-class ManifestFile(BaseModel):
-    """A file of a bundle."""
-
-    path: str = Field(description="Its path in the bundle.")
-    size_bytes: int
-    sha256: str
+class ManifestFile(BundledFile):
+    """A file of a bundle, as its manifest lists it."""
 
     @field_validator("path")
     @classmethod
@@ -71,7 +60,7 @@ class Manifest(BaseModel):
     platform: str = Field(description="The hosts that it is for, such as ubuntu-24.04-x64.")
     python: str = Field(description="The version of Python that its wheels are for, such as 3.12.")
     profiles: list[str] = Field(description="The profiles that it was made from.")
-    contents: list[ManifestContent]
+    contents: list[BundledContent]
     files: list[ManifestFile]
 
     @classmethod
@@ -201,19 +190,11 @@ def _apt_environment(folder: Path) -> dict[str, str]:
     replace_text(state / "apt.conf", _APT_CONF.format(state=state))
     make_folder(state / "lists" / "partial")
     variables = {"APT_CONFIG": str(state / "apt.conf")}
-    done = subprocess.run(
-        ["apt-get", "--quiet", "--quiet", "update"],
-        env={**os.environ, "LC_ALL": "C", **variables},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    if done.returncode:
+    done = run_captured(["apt-get", "--quiet", "--quiet", "update"], {"LC_ALL": "C", **variables})
+    if done.failed:
         raise HostError(
             f"apt cannot read the packages of the bundle {folder}",
-            details=tuple(done.stderr.strip().splitlines()[-6:]),
+            details=tuple(done.errors.strip().splitlines()[-6:]),
             remedy="copy the bundle again, or make it again",
             lifted_by=LiftedBy.NOTHING,
         )

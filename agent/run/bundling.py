@@ -23,8 +23,9 @@ from agent.facts.python import PYTHON, PythonInterpreter
 from agent.facts.system_paths import SYSTEM_ROOT
 from agent.facts.users import ROOT
 from agent.planning.planner import leaves
-from agent.run.bundle_opening import MANIFEST, Manifest, ManifestContent, ManifestFile
+from agent.run.bundle_opening import MANIFEST, Manifest, ManifestFile
 from agent.run.session import check
+from agent.store.bundle_parts import BundledContent
 from agent.store.results import write_json
 
 if TYPE_CHECKING:
@@ -224,9 +225,9 @@ def _downloads_of(session: Session, element: Element) -> tuple[Download, ...]:
         raise
 
 
-def _contents(downloads: Iterable[Download], mask: Callable[[str], str]) -> list[ManifestContent]:
+def _contents(downloads: Iterable[Download], mask: Callable[[str], str]) -> list[BundledContent]:
     pairs = dict.fromkeys((one.kind, mask(name)) for one in downloads for name in one.names)
-    return [ManifestContent(kind=kind, name=name) for kind, name in pairs]
+    return [BundledContent(kind=kind, name=name) for kind, name in pairs]
 
 
 def _files(folder: Path) -> list[ManifestFile]:

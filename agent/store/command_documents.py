@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from agent.store.bundle_parts import BundledContent, BundledFile  # noqa: TC001 - pydantic reads it
 from agent.store.documents import Document, VerdictPart
 
 if TYPE_CHECKING:
@@ -254,21 +255,6 @@ class ConvertDocument(CommandDocument):
     to: str
     target: str | None = Field(None, description="The file that was written.")
     text: str | None = Field(None, description="The converted profile, if no file was named.")
-
-
-class BundledContent(_Row):
-    """A thing that a profile asks for, and that a bundle has."""
-
-    kind: str = Field(description="Such as wheel or deb.")
-    name: str = Field(description="Its name, as the profile writes it.")
-
-
-class BundledFile(_Row):
-    """A file of a bundle."""
-
-    path: str = Field(description="Its path in the bundle.")
-    size_bytes: int
-    sha256: str
 
 
 class BundleDocument(CommandDocument):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003 - pydantic reads it
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from agent.core.errors import HostError
 from agent.facts.agent_paths import lift_of_path
 from agent.facts.files import exists, file_stamp
 from dependencies.models.hub_access import require_access
-from dependencies.models.prepared_data_set import PreparedDataSet, PreparedDataSetParameters
+from dependencies.models.prepared_data_set import (
+    OptionalPath,
+    PreparedDataSet,
+    PreparedDataSetParameters,
+)
 
 if TYPE_CHECKING:
     from agent.facts import Facts
@@ -27,7 +30,7 @@ class CnnDailyMailDataSetParameters(PreparedDataSetParameters):
         pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$",
         description="Its name below the package folder; {PackagePath:name}/samples.jsonl is the data set.",
     )
-    source: Path | None = Field(
+    source: OptionalPath = Field(
         None,
         description="A local copy: parquet, csv, JSON lines, MLPerf's cnn_eval.json, or a folder of one; "
         "the hub if absent.",
@@ -39,12 +42,7 @@ class CnnDailyMailDataSetParameters(PreparedDataSetParameters):
     prompts: Literal["tokens", "text"] = Field(
         "tokens", description="tokens if available (tokenizer, or MLPerf's file); text for any model."
     )
-    tokenizer: Path | None = Field(None, description="The model's folder, with tokenizer.json.")
-
-    @field_validator("source", "tokenizer", mode="before")
-    @classmethod
-    def _none_if_empty(cls, value: Any) -> Any:
-        return value or None
+    tokenizer: OptionalPath = Field(None, description="The model's folder, with tokenizer.json.")
 
 
 class CnnDailyMailDataSet(PreparedDataSet):
@@ -58,11 +56,6 @@ class CnnDailyMailDataSet(PreparedDataSet):
     def source_name(self) -> str:
         """Return the local copy, or the hub's repository."""
         return str(self.parameters.source or _REPOSITORY)
-
-    @property
-    def is_from_hub(self) -> bool:
-        """True if there is no local source."""
-        return self.parameters.source is None
 
     def wish(self, facts: Facts) -> list[str]:
         """Return everything that its content depends on."""

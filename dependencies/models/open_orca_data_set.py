@@ -5,14 +5,18 @@ from __future__ import annotations
 from pathlib import Path  # noqa: TC003 - pydantic reads it
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from agent.core.errors import HostError, LiftedBy
 from agent.facts.agent_paths import lift_of_path
 from agent.facts.files import exists, file_stamp
 from dependencies.models.hub_access import require_access
 from dependencies.models.in_environment.model_files.open_orca import ENDS, candidates
-from dependencies.models.prepared_data_set import PreparedDataSet, PreparedDataSetParameters
+from dependencies.models.prepared_data_set import (
+    OptionalPath,
+    PreparedDataSet,
+    PreparedDataSetParameters,
+)
 
 if TYPE_CHECKING:
     from agent.facts import Facts
@@ -28,7 +32,7 @@ class OpenOrcaDataSetParameters(PreparedDataSetParameters):
         pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$",
         description="Its name below the package folder; {PackagePath:name}/samples.jsonl is the data set.",
     )
-    source: Path | None = Field(
+    source: OptionalPath = Field(
         None,
         description="A file (.pkl, .pkl.gz, .parquet, .jsonl), or a folder with one of MLPerf's name, such "
         "as processed-data.pkl.gz.",
@@ -44,11 +48,6 @@ class OpenOrcaDataSetParameters(PreparedDataSetParameters):
     )
     moved_by: str = Field("", description="What sets source, such as LAB_DATASET; a refusal names it.")
 
-    @field_validator("source", mode="before")
-    @classmethod
-    def _none_if_empty(cls, value: Any) -> Any:
-        return value or None
-
 
 class OpenOrcaDataSet(PreparedDataSet):
     """Prepares the samples; a pickled table is read without running its content."""
@@ -61,11 +60,6 @@ class OpenOrcaDataSet(PreparedDataSet):
     def source_name(self) -> str:
         """Return the local file or folder, or the hub's repository."""
         return str(self.parameters.source or self.parameters.repository)
-
-    @property
-    def is_from_hub(self) -> bool:
-        """True if there is no local source."""
-        return self.parameters.source is None
 
     def wish(self, facts: Facts) -> list[str]:
         """Return everything that its content depends on."""

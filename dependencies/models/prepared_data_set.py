@@ -6,9 +6,9 @@ import hashlib
 import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
 from agent.component.environment_script import program_command
@@ -28,6 +28,9 @@ _NOTE = "data_set.json"
 """The file that is written last: without it a folder is incomplete."""
 _SAMPLES = "samples.jsonl"
 
+OptionalPath = Annotated[Path | None, BeforeValidator(lambda value: value or None)]
+"""A path of a profile; an empty text is none."""
+
 
 class PreparedDataSetParameters(ComponentParameters):
     """What every prepared data set has."""
@@ -38,6 +41,7 @@ class PreparedDataSetParameters(ComponentParameters):
         description="Its name below the package folder; {PackagePath:name}/samples.jsonl is the data set.",
     )
     environment: Path = Field(..., description="The benchmark's Python environment, which prepares it.")
+    source: OptionalPath = Field(None, description="A local copy; the hub if absent.")
 
 
 class PreparedDataSet(Dependency):
@@ -58,8 +62,8 @@ class PreparedDataSet(Dependency):
 
     @property
     def is_from_hub(self) -> bool:
-        """True if it is downloaded from the hub."""
-        raise NotImplementedError
+        """True if there is no local source."""
+        return self.parameters.source is None
 
     def wish(self, facts: Facts) -> list[str]:
         """Return everything that its content depends on."""

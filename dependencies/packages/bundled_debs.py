@@ -6,15 +6,13 @@ host is a machine of that release and architecture on which nothing is installed
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from agent.component.downloads import Download, Fetching
+from agent.component.downloads import Download, Fetching, run_captured
 from agent.core.errors import HostError, LiftedBy
 from agent.core.file_hash import sha256_of
 from agent.core.safe_files import append_text, copy_file, make_folder, replace_text, touch
@@ -180,24 +178,16 @@ class OtherApt:
         self._run(["apt-get", "--quiet", "--quiet", "update"])
 
     def _run(self, command: Sequence[str]) -> str:
-        done = subprocess.run(
-            list(command),
-            env={**os.environ, "LC_ALL": "C", "APT_CONFIG": str(self._root / "apt.conf")},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-        )
-        if done.returncode:
-            lines = [line for line in done.stderr.splitlines() if line.strip()]
+        done = run_captured(command, {"LC_ALL": "C", "APT_CONFIG": str(self._root / "apt.conf")})
+        if done.failed:
+            lines = [line for line in done.errors.splitlines() if line.strip()]
             raise HostError(
                 f"apt cannot fetch the packages for {self._fetching.facts[DISTRIBUTION].name}",
                 details=tuple(lines[-6:]),
-                remedy=known_remedy(done.stderr) or "give that release's repositories: --apt-sources FILE",
+                remedy=known_remedy(done.errors) or "give that release's repositories: --apt-sources FILE",
                 lifted_by=LiftedBy.NOTHING,
             )
-        return done.stdout
+        return done.output
 
 
 def sources_of(distribution: Distribution, architecture: str, given: Path | None) -> tuple[str, str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from agent.component.downloads import run_captured
 from agent.core.errors import HostError, LiftedBy
 from agent.core.safe_files import make_folder
 from agent.facts.bundle import WHEELS
@@ -83,22 +83,17 @@ def fetch_wheels(
         options += ["--no-index", f"--find-links={fetching.wheels.expanduser().absolute()}"]
     fetching.say(f"wheels of {len(requirements)} requirements for Python {version} on {python.machine}")
     there = json.dumps(marker_variables(python.version, python.machine))
-    done = subprocess.run(
+    done = run_captured(
         # A requirement may have a marker, which pip takes from a file or from one argument.
         [sys.executable, "-I", "-c", _DOWNLOAD, there, "download", *options, *requirements],
-        env={**os.environ, **pip_environment(os.environ)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
+        pip_environment(os.environ),
     )
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
+    if done.failed:
+        lines = done.errors.strip().splitlines()
         raise HostError(
             f"the wheels for Python {version} on {python.machine} cannot be fetched",
             details=tuple(masked(line) for line in lines[-6:]),
-            remedy=pip_remedy(done.stderr)
+            remedy=pip_remedy(done.errors)
             or "build the missing wheels on such a host (pip wheel), and give their folder with --wheels",
             lifted_by=LiftedBy.NOTHING,
         )

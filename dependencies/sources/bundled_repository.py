@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import subprocess
 from typing import TYPE_CHECKING
 
-from agent.component.downloads import Download, Fetching
+from agent.component.downloads import Download, Fetching, run_captured
 from agent.core.errors import HostError, LiftedBy
 from agent.core.safe_files import make_folder
 from agent.core.secrets import Secrets
@@ -57,23 +55,11 @@ def _file(bundle: Path, uri: str) -> Path:
 
 
 def _git(address: GitAddress, command: list[str], environment: Mapping[str, str] | None = None) -> None:
-    try:
-        done = subprocess.run(
-            command,
-            env={**os.environ, "LC_ALL": "C", **(environment or {})},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-        )
-        failed, said = bool(done.returncode), done.stderr
-    except OSError as error:
-        failed, said = True, str(error)
-    if failed:
+    done = run_captured(command, {"LC_ALL": "C", **(environment or {})})
+    if done.failed:
         raise HostError(
             f"the repository {address.uri} cannot be fetched",
-            details=tuple(Secrets().mask(line) for line in said.strip().splitlines()[-6:]),
+            details=tuple(Secrets().mask(line) for line in done.errors.strip().splitlines()[-6:]),
             remedy="correct RepoUri, Branch, Commit or Checkout; a commit must be on a branch or a tag",
             lifted_by=LiftedBy.NOTHING,
         )
