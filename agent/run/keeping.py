@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import psutil
 
 from agent.component.component import RelaunchInContainer
-from agent.core.errors import ActionFailedError, InterruptedRunError
+from agent.core.errors import ActionFailedError, ContainerError, InterruptedRunError
 from agent.core.safe_files import append_to
 from agent.store.serving import Serving
 
@@ -49,7 +49,7 @@ def keep_serving(service: Service, run_dir: Path, stop: threading.Event, process
 
     Raises:
         ActionFailedError: if the server ends, or does not answer within half an hour.
-        ContainerError: if its container cannot be started.
+        ContainerError: if the container engine does not answer.
         InterruptedRunError: if the run is stopped meanwhile; the server is then ended too.
     """
     assert service.relaunch is not None  # noqa: S101 - the caller has checked
@@ -72,7 +72,10 @@ def _in_container(
 
     url, model = str(service.values["url"]), str(service.values.get("model", ""))
     with engine_of_run(processes, run_dir, stop) as engine:
-        container = engine.ensure_running(again.spec)
+        try:
+            container = engine.ensure_running(again.spec)
+        except ContainerError as error:
+            raise ActionFailedError(error.message, remedy=error.remedy, details=error.details) from error
         log = f"docker logs {container.name}"
         try:
             _wait(lambda: _ended(container), url, f"see its output: {log}", stop)
