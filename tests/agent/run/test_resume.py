@@ -154,7 +154,7 @@ def test_what_was_killed_in_the_middle_of_a_command_is_run_again_and_leaves_no_p
     assert effects.read_text().split() == ["started", "started", "ended"]
 
 
-def test_the_server_of_a_killed_run_is_ended_and_started_anew(tmp_path: Path) -> None:
+def test_the_server_of_a_killed_run_is_ended_and_started_again(tmp_path: Path) -> None:
     mark, gate = tmp_path / "mark", tmp_path / "gate"
     server = f"exec {sys.executable} -m http.server --bind 127.0.0.1 $PORT"
     waiting = f"touch {mark}; while [ ! -e {gate} ]; do sleep 0.1; done; test {{ServicePort:web}} = %s"
@@ -167,7 +167,7 @@ def test_the_server_of_a_killed_run_is_ended_and_started_anew(tmp_path: Path) ->
     }
     request = request_for(tmp_path, profile)
     with agent_process(request, tmp_path) as agent:
-        wait_for(mark.exists)
+        wait_for(mark.exists, 60)
         children = psutil.Process(agent.pid).children(recursive=True)
         agent.kill()
     assert not is_free("127.0.0.1", port), "the server outlived its agent"
