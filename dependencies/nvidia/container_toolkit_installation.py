@@ -113,6 +113,7 @@ class NvidiaContainerToolkitInstallationParameters(ComponentParameters):
 class NvidiaContainerToolkitInstallation(Dependency):
     """Makes Docker start containers with GPUs, and proves it with one."""
 
+    is_for_gpus = True
     changes_host = True
     lifts = frozenset({LiftedBy.PROGRAM, LiftedBy.DOCKER})
     Parameters = NvidiaContainerToolkitInstallationParameters

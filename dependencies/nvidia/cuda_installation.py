@@ -141,6 +141,7 @@ class NvidiaCudaInstallation(Dependency):
     What is there and right is left alone. Nothing is touched while something runs on a GPU.
     """
 
+    is_for_gpus = True
     changes_host = True
     lifts = frozenset({LiftedBy.DRIVER, LiftedBy.PROGRAM})
     Parameters = NvidiaCudaInstallationParameters
