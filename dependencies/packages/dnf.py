@@ -69,7 +69,8 @@ REMEDIES = (
     (
         (
             r"GPG check FAILED|Public key for .* is not installed|"
-            r"repomd\.xml GPG signature verification error|OpenPGP check for package .* failed|GPG verification is enabled, but GPG signature"
+            r"repomd\.xml GPG signature verification error|OpenPGP check for package .* failed|"
+            r"GPG verification is enabled, but GPG signature"
         ),
         "renew the key of that repository, or remove the repository",
     ),

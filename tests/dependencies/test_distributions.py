@@ -10,6 +10,7 @@ import yaml
 
 from agent.core.errors import HostError
 from agent.facts.linux import Distribution
+from agent.fleet.commands import NEWER_PYTHON
 from dependencies.amd.releases import NEWEST, RocmRelease
 from dependencies.docker.sources import DOWNLOADS, docker_source
 from dependencies.nvidia.cuda_installation import NvidiaCudaInstallation
@@ -73,6 +74,22 @@ def test_the_folder_of_rocm(row: list[str]) -> None:
         return
     found = release.rpm_folders(distribution)
     assert (f"el {found['amdgpu'].split('/')[3]}" if found else "by hand") == folder
+
+
+def test_the_remedy_for_an_old_python_is_that_of_the_page() -> None:
+    table = PAGE.read_text(encoding="utf-8").partition("## Python")[2]
+    commands = {
+        command
+        for line in table.splitlines()
+        if re.match(r"\| [A-Z]", line)
+        for command in re.findall(r"`([^`]+)`", line)
+        if not command.startswith("SUSEConnect")
+    }
+    assert len(commands) == 4
+    makefile = (PAGE.parents[1] / "Makefile").read_text(encoding="utf-8")
+    for command in commands:
+        assert command in NEWER_PYTHON
+        assert command in makefile
 
 
 def test_the_table_is_read() -> None:
