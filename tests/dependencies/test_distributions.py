@@ -13,6 +13,7 @@ from agent.facts.linux import Distribution
 from agent.fleet.commands import NEWER_PYTHON
 from dependencies.amd.releases import NEWEST, RocmRelease
 from dependencies.docker.sources import DOWNLOADS, docker_source
+from dependencies.nvidia.container_toolkit_installation import NvidiaContainerToolkitInstallation
 from dependencies.nvidia.cuda_installation import NvidiaCudaInstallation
 from dependencies.nvidia.repository import repository_folder
 from tests.dependencies.test_cases import facts_of
@@ -63,6 +64,24 @@ def test_a_row_of_the_table(row: list[str]) -> None:
     with pytest.raises(HostError, match=r"drivers are installed by apt") as error:
         component.plan(facts)
     assert driver.removeprefix("by hand: ") in (error.value.remedy or "")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]}-{row[1]}")
+def test_the_container_toolkit_is_installed_on_each(row: list[str]) -> None:
+    identifier, version, manager, _, docker, _ = row
+    base = yaml.safe_load((CASES.parent / "nvidia_container_toolkit_installation/_docker.yaml").read_text())
+    changes = {"package_manager": manager, "docker_engine": [docker, "27.3.1"], "rpm_repositories": {}}
+    facts = facts_of(base, changes)
+    facts._modelled["distribution"] = described(identifier, version)
+    facts._modelled["keyring[/etc/pki/rpm-gpg/RPM-GPG-KEY-vcagent-nvidia-container-toolkit]"] = None
+    component = NvidiaContainerToolkitInstallation(
+        NvidiaContainerToolkitInstallation.Parameters.model_validate({"Cdi": "never"})
+    )
+    steps = {step.name: step for step in component.plan(facts).steps}
+    folder = "deb/amd64" if manager == "apt" else "rpm/x86_64"
+    assert f"libnvidia-container/stable/{folder}" in steps["repository"].reason
+    assert re.match(manager.replace("apt", "apt-get"), steps["install"].command)
+    assert "nvidia-container-toolkit" in steps["install"].command
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]}-{row[1]}")
