@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from actions.submission.accuracy import MOST_LOG_BYTES
 from actions.submission.checking import check_result, check_tree
-from actions.submission.compliance import RUN_BY_VCAGENT
 from actions.submission.findings import Finding
 from actions.submission.reruns import Rerun, Reruns, command_lines
 from actions.submission.same_settings import has_settings, in_one_line, setting_differences
@@ -19,6 +18,7 @@ from actions.submission.system_description import missing_fields, system_descrip
 from actions.submission.tree import ACCURACY_LOG, ACCURACY_TEXT, MODEL_MAPPING, Place, Submitter
 from agent.core.errors import UsageError, host_errors
 from agent.core.file_hash import sha256_of
+from agent.core.mlperf import TESTS_RUN
 from agent.core.records import Relativity
 from agent.store.documents import SummaryDocument
 from parsers.loadgen import DETAIL_NAME, read_detail
@@ -173,7 +173,7 @@ def stage(
             continue
         _file(order, place, performance, accuracy)
         faults = list(_settings_findings(performance, accuracy))
-        for test in RUN_BY_VCAGENT if order.division != "open" else ():
+        for test in TESTS_RUN if order.division != "open" else ():
             faults += _file_compliance(place, test, chosen[test], performance)
         checked = check_result(place)
         refused = {finding.test for finding in faults} - {"accuracy"}
@@ -230,7 +230,7 @@ def _of_missing_scenario(order: Order, finding: Finding, reruns: Reruns) -> Iter
         if f"/{folder}: " not in finding.message or has_run & set(finding.scenarios):
             continue
         asked = order.mlperf_round.benchmarks.get(folder)
-        tests = [test for test in RUN_BY_VCAGENT if asked and test in asked.tests]
+        tests = [test for test in TESTS_RUN if asked and test in asked.tests]
         for mode in ("performance", "accuracy", *tests):
             yield from reruns.find(model, finding.scenarios, mode)
 
@@ -246,7 +246,7 @@ def _choose(cases: Sequence[Case]) -> dict[str, Case | None]:
     """Return the best test of each mode; those with the performance run's settings come first."""
     chosen = {"performance": _best([case for case in cases if case.mode == "performance"])}
     performance = chosen["performance"]
-    for mode in ("accuracy", *RUN_BY_VCAGENT):
+    for mode in ("accuracy", *TESTS_RUN):
         here = [case for case in cases if case.mode == mode]
         alike = [case for case in here if performance and not list(_settings_findings(performance, case))]
         chosen[mode] = _best(alike or here)
@@ -256,7 +256,7 @@ def _choose(cases: Sequence[Case]) -> dict[str, Case | None]:
 def _settings_findings(performance: Case, other: Case) -> Iterator[Finding]:
     """Yield a finding if a test was not run with the settings of the performance run, or if none is known."""
     test, known = other.mode, [has_settings(case) for case in (performance, other)]
-    if not all(known) and (any(known) or test in RUN_BY_VCAGENT):
+    if not all(known) and (any(known) or test in TESTS_RUN):
         without = other if known[0] else performance
         text = f"the settings of {test} cannot be compared: {without.name} has no record of its settings"
     elif differences := setting_differences(performance, other):
