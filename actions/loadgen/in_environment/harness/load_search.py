@@ -103,12 +103,11 @@ class LoadSearch:
             recorder = await self._run(trial, note)
             recorder.write(folder / "samples.csv")
             why = "" if (valid := is_valid(folder)) else invalid_reason(folder)
-            why = why or self._will_be_late(recorder)
             longer_s = 0.0 if why or trial_ms == settings.min_duration_ms else _longer_s(recorder)
             if longer_s:
                 self._trial_s = longer_s
                 why = f"too short to tell, because answers take {recorder.answer_s():.3g} s"
-            self._note(rate, folder, is_valid=valid, why=why)
+            self._note(rate, folder, is_valid=valid, why=why or self._will_be_late(recorder))
             if not longer_s:
                 return self._trials[-1].holds
 

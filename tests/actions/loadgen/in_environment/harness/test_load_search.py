@@ -290,8 +290,10 @@ class SlowAnswers:
         self._answer_s = answer_s
 
     def waits(self) -> tuple[list[float], list[float]]:
-        """Return the first and the last sample."""
-        return [5.0, 5.0 + self._lasted_s], [0.1, 0.1]
+        """Return samples, of which the later third waits, as after a burst, if a trial was too short."""
+        issued = [5.0 + number * self._lasted_s / 299 for number in range(300)]
+        later = 9.0 if 30 <= self._lasted_s < 3 * self._answer_s else 0.1
+        return issued, [0.1] * 200 + [later] * 100
 
     def answer_s(self) -> float:
         """Return the time of an answer."""
