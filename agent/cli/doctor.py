@@ -87,7 +87,7 @@ def _show(checks: Sequence[Check]) -> None:
     """Print problems, then warnings, then the rest; checks with the same cause are one entry."""
     from rich.text import Text
 
-    from agent.cli.layout import print_entry
+    from agent.core.layout import print_entry
     from agent.core.terminal import safe_console
     from agent.doctor import Status
 

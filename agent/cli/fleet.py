@@ -555,13 +555,13 @@ def _finish(finished: FinishedFleet, *, as_json: bool) -> None:
         from agent.fleet.terminal import render_fleet
 
         render_fleet(finished.description, safe_console())
-        say(f"{run_dir}/report.html")
+        say(f"Report: {run_dir}/report.html")
         if finished.exit_code is ExitCode.INTERRUPTED:
             say(f"the hosts go on; follow them again with: vcagent fleet resume {run_dir.name}")
             if finished.description["via"] == _SLURM:
-                say(f"or take what is left out of the queue: scancel --name={run_dir.name}")
+                say(f"or cancel the jobs that are still queued: scancel --name={run_dir.name}")
         elif any(host["may_go_on"] for host in finished.description["hosts"]):
-            say(f"runs on lost hosts may go on; bring them home with: vcagent fleet resume {run_dir.name}")
+            say(f"runs on lost hosts may go on; collect them with: vcagent fleet resume {run_dir.name}")
         elif (run_dir / FAILED_FILE).is_file():
-            say(f"try the others again with: vcagent fleet retry {run_dir.name}")
+            say(f"run the failed hosts again: vcagent fleet retry {run_dir.name}")
     raise typer.Exit(finished.exit_code)

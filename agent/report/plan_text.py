@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from agent.core.layout import print_entry, print_lines
 from agent.core.progress import duration
 from agent.report.quantities import count_of
 
@@ -52,7 +53,7 @@ def render_plan(
     """
     page = _Page(planned, console, package_dir, show_commands=show_commands)
     if package_dir:
-        page.line(Text(f"Package folder …: {package_dir}"))
+        page.line(Text(f"… stands for the package folder {package_dir}"))
     if rounds:
         page.line(Text(rounds))
     for component in planned:
@@ -150,7 +151,7 @@ class _Page:
         text = Text("" if is_only else f"{step.name}: ").append(what)
         self._row(str(self.number), component, text, step.estimate_s)
         if (warning := step.reason.find(_WARNING)) >= 0:
-            self.console.print(Text(f"       {step.reason[warning:]}", style="yellow"))
+            print_entry(self.console, Text(" " * 7), step.reason[warning:], indent=9, style="yellow")
         if self.show_commands and step.runs_as_written:
             self.line(Text(step.reason, style="dim"), indent=7)
         elif self.show_commands and step.command:
@@ -184,9 +185,9 @@ class _Page:
         self.console.print()
         self.console.print(Text("This host cannot run the profile:", style="bold red"), soft_wrap=True)
         for name, message, remedy in refused:
-            self.console.print(Text(f"  {name}: {message}"))
+            print_lines(self.console, f"  {name}: {message}")
             if remedy:
-                self.console.print(Text(f"    → {remedy}"))
+                print_lines(self.console, f"    → {remedy}")
 
     def _refused(self) -> Iterator[tuple[str, str, str]]:
         said = set()

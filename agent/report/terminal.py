@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from agent.core.layout import print_entry
 from agent.report.html import REPORT_FILE
 from agent.report.quantities import cell_text, quantity, words
 from agent.report.run_folder import CaseResult, RunResult, StepResult, run_result
@@ -81,9 +82,7 @@ def render_result(
 
 def _print_action(step: StepResult, console: Console) -> None:
     """Print the result and the end of the log of an action that has no case."""
-    console.print(
-        Text(step.component, style="bold").append(f"  {step.message or step.status}", style="not bold")
-    )
+    print_entry(console, Text(f"{step.component}  ", style="bold"), step.message or step.status, indent=2)
     for line in last_lines(step.log, OUTPUT_LINES):
         console.print(Text(f"  {line}"), soft_wrap=True)
     console.print()
