@@ -82,14 +82,7 @@ def runs(
 
     console = safe_console(highlight=False)
     if not rows:
-        if where:
-            console.print(f"no run in {results_dir} fits")
-        else:
-            print_lines(
-                console,
-                f"there are no runs in {results_dir}\n"
-                "  → start one: vcagent --profile PERF-CPU-MLPERF; or name the folder of the runs: --results-dir",
-            )
+        print_lines(console, f"no run in {results_dir} fits" if where else _no_runs(results_dir))
         return
     cells = [(row["run_id"], _state(row), _age(row["start"]), row["profile"] or "") for row in rows]
     print_columns(console, ("run", "verdict", "age", "profile"), cells)
@@ -100,6 +93,13 @@ def runs(
                 f"{row['run_id']} serves {what} at {serving['url']}; stop it: {serving['stop']}",
                 soft_wrap=True,
             )
+
+
+def _no_runs(results_dir: Path) -> str:
+    return (
+        f"there are no runs in {results_dir}\n"
+        "  → start one: vcagent --profile PERF-CPU-MLPERF; or name another folder: --results-dir"
+    )
 
 
 def _state(row: dict[str, Any]) -> str:

@@ -45,8 +45,8 @@ class RemoteFolder:
 
                 raise UsageError(
                     f"the sink {sink} cannot write to {scheme}://: {error}",
-                    remedy=f"{sys.executable} -m pip install 'vcagent[content]' adds s3:// and az://; other addresses "
-                    "need the package that fsspec names",
+                    remedy=f"{sys.executable} -m pip install 'vcagent[content]' adds s3:// and az://; "
+                    "other addresses need the package that fsspec names",
                 ) from error
 
     def put(self, name: str, data: bytes) -> None:

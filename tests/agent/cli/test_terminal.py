@@ -122,7 +122,8 @@ def test_a_terminal_gets_whole_paths_and_indented_lines() -> None:
     ]
     screen.truncate(0)
     screen.seek(0)
-    print_lines(console, f"it is not in {path}\n  → choose another folder or make this one", lead=Text("error: "))
+    text = f"it is not in {path}\n  → choose another folder or make this one"
+    print_lines(console, text, lead=Text("error: "))
     assert screen.getvalue().splitlines() == [
         "error: it is not in",
         f"  {path}",
