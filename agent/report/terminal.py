@@ -99,14 +99,14 @@ def _case_table(run: RunResult, width: int) -> Table:
         table.add_section()
         validity = case.verdict.validity.value if case.verdict else "NO VERDICT"
         # A narrow terminal would break the name within a word: break it after the model instead.
-        name = case.scenario if width >= _WIDE else case.scenario.replace("/", "/\n", 1)
-        first: tuple[Text, Text] = (Text(name), _status(validity))
-        metrics = case.headline[:HEADLINE_LIMIT]
-        if not metrics:
+        names = case.scenario if width >= _WIDE else case.scenario.replace("/", "/\n", 1)
+        rows = [_cells(metric) for metric in case.headline[:HEADLINE_LIMIT]]
+        if not rows:
             told = "see its table" if read_exhibits(case.case_dir).tables else "no numbers"
-            table.add_row(*first, Text(told, style="dim"), "", "")
-        for number, metric in enumerate(metrics):
-            table.add_row(*(first if number == 0 else ("", "")), *_cells(metric))
+            rows = [(Text(told, style="dim"), Text(), Text())]
+        for number, cells in enumerate(rows):
+            name, _, names = (names, "", "") if number == len(rows) - 1 else names.partition("\n")
+            table.add_row(Text(name), _status(validity) if number == 0 else "", *cells)
     return table
 
 
