@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from agent.planning.groups import PlannedGroup
     from agent.planning.planner import PlannedComponent
 
-_LONGEST_NAME = 30
+_LONGEST_NAME = 34
+_LEAST_TYPE = 8
+"""Columns that the component's type keeps beside a long scenario."""
 _TIME_WIDTH = 7
 _LEAST_TEXT = 20
 _WARNING = "Warning: "
@@ -160,9 +162,7 @@ class _Page:
 
     def _row(self, number: str, component: PlannedComponent, what: Text, estimate_s: float | None) -> None:
         indent = "  " * len(component.groups)
-        name = indent + _name(component)
-        if cell_len(name) > self.name_width:
-            name = set_cell_size(name, self.name_width - 1) + "…"
+        name = indent + _short_name(component, self.name_width - len(indent))
         line = Text(f"{number:>3}  {name:<{self.name_width}}  ")
         time = _rough(estimate_s) if estimate_s else ""
         if self.console.is_terminal and not self.show_commands:
@@ -207,6 +207,17 @@ def _rough(seconds: float) -> str:
     if seconds < 6000:  # noqa: PLR2004 - likewise
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
+
+
+def _short_name(component: PlannedComponent, width: int) -> str:
+    """Return type and scenario within a width: the type is cut first, as scenarios tell steps apart."""
+    room = max(_LEAST_TYPE, width - cell_len(component.scenario) - 1)
+    kind = _cut(component.element.type, room if component.scenario else width)
+    return _cut(f"{kind} {component.scenario}".rstrip(), width)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"
 
 
 def _name(component: PlannedComponent) -> str:
