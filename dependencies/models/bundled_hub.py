@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from agent.component.downloads import Download, Fetching, run_captured
 from agent.component.environment_script import program_command, read_result
-from agent.core.errors import HostError, LiftedBy
+from agent.core.errors import HostError, InterruptedRunError, LiftedBy, host_errors
 from agent.core.safe_files import copy_file, make_folder, replace_text
 from agent.core.secrets import Secrets
 from agent.facts.bundle import bundle_of
@@ -21,9 +21,11 @@ from dependencies.models.environment_module import PROGRAMS
 from dependencies.python.pip import pip_environment
 
 if TYPE_CHECKING:
+    from agent.component.component import StepContext
     from agent.facts import Facts
 
 _FOLDER = "hub"
+_MIB = 1 << 20
 _KINDS = {"model": "model", "dataset": "data set"}
 
 
@@ -77,28 +79,43 @@ class HubFiles:
         folder = bundle and self._folder(bundle.folder)
         return next((path for path in sorted(folder.glob("*")) if path.is_dir()), None) if folder else None
 
-    def copy_to_cache(self, folder: Path, cache: Path) -> tuple[Path, dict[str, int]]:
+    def copy_to_cache(self, folder: Path, cache: Path, context: StepContext) -> tuple[Path, dict[str, int]]:
         """Copy the files from a bundle to where huggingface_hub, and everything that uses it, looks for them.
 
         Args:
             folder: the files in the bundle; its name is their commit.
             cache: the hub's cache.
+            context: the step that this is a part of.
 
         Returns:
             Their folder in the cache, and their sizes in bytes by name.
+
+        Raises:
+            HostError: if the cache cannot be written.
+            InterruptedRunError: if the run was stopped.
         """
-        stored, commit = self.stored(cache), folder.name
-        sizes = {}
-        for file in sorted(path for path in folder.rglob("*") if path.is_file()):
-            target = stored / "snapshots" / commit / file.relative_to(folder)
-            make_folder(target.parent)
-            copy_file(file, target)
-            sizes[str(file.relative_to(folder))] = file.stat().st_size
-        if self.revision != commit:
-            name = stored / "refs" / self.revision
-            make_folder(name.parent)
-            replace_text(name, commit)
-        return stored / "snapshots" / commit, sizes
+        commit, done = folder.name, 0
+        sizes = {
+            str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob("*") if path.is_file()
+        }
+        total = sum(sizes.values())
+        with host_errors(f"the hub's cache {cache}"):
+            stored = self.stored(cache.resolve())  # people keep it on another disk, behind a link
+            for name, size in sorted(sizes.items()):
+                if context.stop.is_set():
+                    raise InterruptedRunError(f"the run was stopped before {name} was copied")
+                target = stored / "snapshots" / commit / name
+                if not (target.is_file() and target.stat().st_size == size):
+                    make_folder(target.parent)
+                    copy_file(folder / name, target)
+                done += size
+                told = f"{done / _MIB:,.0f} of {total / _MIB:,.0f} MiB copied"
+                context.progress.update(told, done=done, total=total or None)
+            if self.revision != commit:
+                reference = stored / "refs" / self.revision
+                make_folder(reference.parent)
+                replace_text(reference, commit)
+        return self.stored(cache) / "snapshots" / commit, sizes
 
     def _folder(self, bundle: Path) -> Path:
         wish = {name: value for name, value in asdict(self).items() if name != "exclude"}

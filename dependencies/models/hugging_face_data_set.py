@@ -157,7 +157,7 @@ class HuggingFaceDataSet(Dependency):
         asked = self.parameters
         with locked(context.package_dir, asked.package_name, context):
             if bundled := self._files.in_bundle(context.facts):
-                folder, sizes = self._files.copy_to_cache(bundled, self._cache)
+                folder, sizes = self._files.copy_to_cache(bundled, self._cache, context)
             else:
                 require_environment(asked.environment)
                 config = self._files.asked(self._cache)

@@ -233,7 +233,7 @@ class HuggingFaceModel(Dependency):
         parameters = self.parameters
         with locked(context.package_dir, parameters.package_name, context):
             if bundled := self._files.in_bundle(context.facts):
-                folder, _ = self._files.copy_to_cache(bundled, self._cache)
+                folder, _ = self._files.copy_to_cache(bundled, self._cache, context)
             else:
                 require_environment(self._environment)
                 asked = self._files.asked(self._cache)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.component.downloads import Fetching, lacking
-from agent.core.errors import HostError
+from agent.core.errors import HostError, InterruptedRunError
 from agent.facts import Facts, LocalHost
 from agent.facts.bundle import BUNDLE, Bundle
 from dependencies.models.cnn_dailymail_data_set import CnnDailyMailDataSet, CnnDailyMailDataSetParameters
@@ -95,6 +95,41 @@ def test_a_model_goes_from_the_bundle_into_the_hubs_cache(real_host: RealHost, t
     # The bundle is needed no more, and an element that refers to the model asks for nothing.
     assert component.downloads(host.facts.fresh()) == ()
     assert host.apply(model(packageName="other")) == ["link"]
+
+
+def test_the_cache_may_lie_behind_a_link_and_whole_files_are_kept(
+    real_host: RealHost, tmp_path: Path
+) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "cache").symlink_to(tmp_path / "disk")
+    component = model()
+    put(tmp_path / "bundle", component._files, MODEL_FILES)
+    host = with_bundle(real_host, tmp_path / "bundle", component)
+    assert host.apply(component) == ["fetch"]
+    snapshot = tmp_path / "disk" / "hub" / "models--org--model" / "snapshots" / COMMIT
+    before = (snapshot / "config.json").stat().st_ino
+    (snapshot / "model.safetensors").unlink()
+    assert host.apply(component) == ["fetch"]
+    assert (snapshot / "model.safetensors").read_bytes() == MODEL_FILES["model.safetensors"]
+    assert (snapshot / "config.json").stat().st_ino == before
+
+
+def test_copying_ends_when_the_run_is_stopped_or_the_cache_cannot_be_written(
+    real_host: RealHost, tmp_path: Path
+) -> None:
+    component = model()
+    put(tmp_path / "bundle", component._files, MODEL_FILES)
+    host = with_bundle(real_host, tmp_path / "bundle", component)
+    (step,) = component.plan(host.facts).steps
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "hub").touch()  # a file in the folder's place
+    with pytest.raises(HostError, match="the hub's cache"):
+        step.run(host.context)
+    (tmp_path / "cache" / "hub").unlink()
+    host.context.stop.set()
+    with pytest.raises(InterruptedRunError, match=r"before config\.json was copied"):
+        step.run(host.context)
+    assert not (host.context.package_dir / "llama").exists()
 
 
 def test_an_incomplete_model_of_a_bundle_is_refused(real_host: RealHost, tmp_path: Path) -> None:
