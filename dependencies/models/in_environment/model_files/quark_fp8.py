@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,8 +71,8 @@ def program(config: Mapping[str, Any], tell: Callable[..., None]) -> Mapping[str
         )  # fmt: skip
     for pattern in _COPIED:
         for path in source.glob(pattern):
-            if not (output / path.name).exists():
-                shutil.copyfile(path, output / path.name)
+            with suppress(FileExistsError), path.open("rb") as whole, (output / path.name).open("xb") as copy:
+                shutil.copyfileobj(whole, copy)
     return {"quark": version("amd-quark"), "device": device, "samples": len(samples)}
 
 
