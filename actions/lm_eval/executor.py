@@ -77,6 +77,12 @@ class LmEvalExecutor(Action):
             )
         return super().downloads(facts)
 
+    def uses_gpus(self, facts: Facts) -> bool:
+        """Return True for an engine in lm-eval's process, and for a llama.cpp server with layers on GPUs."""
+        asked = self.asked
+        own = asked.backend in {"vllm", "hf"} and asked.model_args.get("device") != "cpu"
+        return super().uses_gpus(facts) or own or bool(asked.server and asked.server.gpu_layers)
+
     def plan(self, facts: Facts) -> Plan:
         """Plan one step.
 

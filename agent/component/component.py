@@ -284,9 +284,13 @@ class Component(ABC):  # noqa: B024 - its subclasses define their methods
 
     A class is registered by an entry point of the group ``vcagent.components``, under its type name.
     Several profile elements of one type are several instances.
+
+    Attributes:
+        is_for_gpus: True if every element of this type needs GPUs.
     """
 
     Parameters: ClassVar[type[ComponentParameters]] = ComponentParameters
+    is_for_gpus: ClassVar[bool] = False
 
     def __init__(self, parameters: ComponentParameters) -> None:
         self.parameters = parameters
@@ -302,6 +306,15 @@ class Component(ABC):  # noqa: B024 - its subclasses define their methods
             HostError: if a bundle cannot carry it.
         """
         return ()
+
+    def uses_gpus(self, facts: Facts) -> bool:  # noqa: ARG002 - for those that depend on the host
+        """Return True if it needs GPUs, so that a sick GPU is a problem; by default those of its container.
+
+        Args:
+            facts: the host.
+        """
+        container = getattr(self.parameters, "container", None)
+        return self.is_for_gpus or (container is not None and container.gpus != "none")
 
 
 class _Planned(Component):
