@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from actions.llamacpp.server import PROGRAM
 from actions.loadgen.harness_run import HARNESS
+from agent.component.environment_script import RUNNER
 from agent.component.open_container import open_container
 from agent.host.containers import SECRETS_TARGET, Mount
 
@@ -72,7 +73,7 @@ def _key(asked: LoadGenParameters) -> str | None:
 
 def loadgen_mounts(asked: LoadGenParameters, samples: SampleSet, case_dir: Path) -> list[Mount]:
     """Return the mounts of a test, at the same paths; includes a virtual environment, but not /usr."""
-    read_only = [HARNESS, PROGRAM, samples.path]
+    read_only = [HARNESS, PROGRAM, RUNNER, samples.path]
     if (asked.environment / "pyvenv.cfg").is_file():
         read_only.append(asked.environment)
     read_only += [path for path in (asked.user_conf, asked.tokenizer) if path is not None]

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from agent.component.component import StepContext
     from agent.core.progress import Progress
 
-_RUNNER = Path(__file__).with_name("in_environment") / "run_program.py"
+RUNNER = Path(__file__).with_name("in_environment") / "run_program.py"
+"""The script that runs a program; a container needs it at the same path."""
 
 _PROGRESS = '{"event": "progress"'
 _LAST_LINES = 10
@@ -40,7 +41,7 @@ def program_command(environment: Path, module: str) -> list[str]:
         environment: the Python environment that runs it.
         module: its module, which PYTHONPATH must lead to.
     """
-    return [str(interpreter(environment)), str(_RUNNER), module]
+    return [str(interpreter(environment)), str(RUNNER), module]
 
 
 def run_script(

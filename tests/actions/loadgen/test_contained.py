@@ -8,6 +8,7 @@ from actions.loadgen.contained import behind_links, loadgen_mounts
 from actions.loadgen.parameters import LoadGenParameters
 from actions.loadgen.sample_sets import SampleSet
 from agent.component import container_parameters
+from agent.component.environment_script import program_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,6 +35,11 @@ def test_an_environment_of_the_host_is_mounted_and_the_images_own_is_not_hidden(
     (environment / "pyvenv.cfg").touch()
     assert mounted(environment, case_dir)[str(environment)] is True
     assert mounted(environment, case_dir)[str(case_dir)] is False
+
+
+def test_the_script_that_runs_the_scoring_is_there(tmp_path: Path) -> None:
+    _, script, _ = program_command(tmp_path / "environment", "harness.rouge")
+    assert mounted(tmp_path / "environment", tmp_path / "case")[script] is True
 
 
 def test_a_models_files_are_there_behind_the_links_of_a_hubs_cache(tmp_path: Path) -> None:
