@@ -62,5 +62,6 @@ $(VENV)/installed $(VENV)/installed-test $(VENV)/installed-dev: setup.cfg pyproj
 	  echo "$(VENV) exists but is not a virtual environment: move it away, or make VENV=another" >&2; exit 1; }
 	@# An unfinished venv has no pip yet: create it again.
 	$(VENV)/bin/python -I -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@echo "Installing vcagent into $(VENV); this takes a minute or two."
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.$(extras)'
 	@touch $@ $(also)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from agent.core.progress import Progress
     from agent.core.records import MetadataValue, Metric, ParsedOutput
     from agent.facts import Facts
+    from agent.host.containers import ContainerSpec
     from agent.host.processes import ProcessRunner
 
 SERVICE_PREFIX = "service:"
@@ -181,6 +182,17 @@ class Relaunch:
 
 
 @dataclass(frozen=True)
+class RelaunchInContainer:
+    """How a service in a container is started once more, at the same address, as its first process.
+
+    Args:
+        spec: the container; it stays when the run has ended.
+    """
+
+    spec: ContainerSpec
+
+
+@dataclass(frozen=True)
 class Service:
     """A server or process that continues after the step that started it.
 
@@ -196,7 +208,7 @@ class Service:
     values: Mapping[str, MetadataValue]
     stop: Callable[[], object]
     death: Callable[[], str | None]
-    relaunch: Relaunch | None = None
+    relaunch: Relaunch | RelaunchInContainer | None = None
 
 
 @dataclass(frozen=True)

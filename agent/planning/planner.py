@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from enum import Enum
 from math import prod
@@ -372,8 +373,10 @@ def _parameter_error(
     element: Element, model: type[ComponentParameters], error: ValidationError
 ) -> ProfileError:
     lines = []
+    parameters = []
     for problem in error.errors():
         name = str(problem["loc"][0]) if problem["loc"] else ""
+        parameters += _profile_parameters(element, name)
         place = next(
             (
                 location
@@ -391,8 +394,17 @@ def _parameter_error(
             what = known[own].description if own in known else ""
             lines.append(f"{place}: {element.type} needs the parameter {path!r}: {what or ''}")
         else:
-            lines.append(f"{place}: {path or element.type}: {problem['msg']}")
+            lines.append(f"{place}: {path or element.type}: {problem['msg'].removeprefix('Value error, ')}")
+    set_them = ",,,".join(f"{parameter}=…" for parameter in dict.fromkeys(parameters))
+    remedy = f'give another value: --parameters "{set_them}"' if set_them else None
     if len(lines) == 1:
-        return ProfileError(lines[0])
+        return ProfileError(lines[0], remedy=remedy)
     where = f"{element.location}: {element.key} ({element.type})"
-    return ProfileError("wrong parameters", where=where, details=tuple(lines))
+    return ProfileError("wrong parameters", where=where, details=tuple(lines), remedy=remedy)
+
+
+def _profile_parameters(element: Element, name: str) -> list[str]:
+    """Return the profile's parameter that an element's parameter takes its value from, if there is one."""
+    written = (value for key, value in element.parameters.items() if canonical(key) == canonical(name))
+    found = re.fullmatch(r"\$\.Parameters\.(\w+)", str(next(written, "")))
+    return [found[1]] if found else []

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from agent.core.errors import DependencyFailedError
+from agent.facts.bundle import bundle_of
 from dependencies.packages.package_lock import remedy_among, run_when_free, wait_for_lock
 
 if TYPE_CHECKING:
@@ -135,6 +136,9 @@ def run_dnf(context: StepContext, command: Sequence[str], lock_timeout_s: float)
         if told := dnf_progress(line):
             context.progress.update(told[0], done=told[1], total=told[2])
 
+    bundle = bundle_of(context.facts)
+    if bundle:
+        command = [command[0], *bundle.dnf_options, *command[1:]]
     return run_when_free(
         context, command, lock_timeout_s=lock_timeout_s, busy=_BUSY, remedies=REMEDIES, on_line=show
     )
