@@ -95,8 +95,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    help="Brings a host to the state a profile asks for, runs the benchmark, "
-    "and says whether the result counts.\n\n"
+    help="Brings a host to the state that a profile describes, runs the benchmark, "
+    "and judges whether the result counts.\n\n"
     "[bold]vcagent --profile PERF-CPU-MLPERF.yaml[/] runs a profile; all options: vcagent run --help.",
 )
 

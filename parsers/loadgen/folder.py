@@ -186,9 +186,10 @@ def _start(log: DetailLog) -> datetime | None:
     """Return the start of the test, or None if the log does not give the time zone.
 
     test_datetime is local time in whole seconds, although it ends in Z, and power_end is UTC in milliseconds
-    (loadgen/utils.cc, CurrentDateTimeISO8601 and DateTimeStringForPower). LoadGen writes the record of power_end
-    when the round has ended. Its value minus its time is the start in UTC. The difference to test_datetime is
-    the time zone. test_datetime alone would put the windows of two tests over each other by up to a second.
+    (loadgen/utils.cc, CurrentDateTimeISO8601 and DateTimeStringForPower). LoadGen writes the record of
+    power_end when the round has ended. Its value minus its time is the start in UTC. The difference to
+    test_datetime is the time zone. test_datetime alone would put the windows of two tests over each other by
+    up to a second.
     """
     if log.round_ended_ms is None:
         return None
