@@ -45,6 +45,7 @@ def fuzz(first: int, last: int, folder: Path) -> dict[str, object]:
         by_kind[kind.partition(",")[0]][became] += 1
         slowest = max(slowest, (time.perf_counter() - begin, f"input {number}: {name}, {kind}"))
     return {
+        "first": first,
         "inputs": last - first,
         "fixtures": len(originals()),
         "outcomes": dict(outcomes.most_common()),

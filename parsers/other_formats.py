@@ -41,6 +41,7 @@ _LOADGEN = "name the folder with mlperf_log_detail.txt and mlperf_log_summary.tx
 _FORMATS: tuple[_Other, ...] = (
     _other("nvidia-smi topo, the links between GPUs", _QUERY, r"^[ \t]*GPU0[ \t].*CPU Affinity"),
     _other("nvidia-smi pmon, the processes on GPUs", _QUERY, r"^#\s*(?:Date\s+)?(?:Time\s+)?gpu\s.*\bpid\b"),
+    _other("nvidia-smi dmon as CSV", "use nvidia-smi dmon without --format", r"^#\s*gpu\s*,"),
     _other("nvidia-smi nvlink, the links' state", _QUERY, r"^GPU \d+: .*\n\s+Link 0:"),
     _other(
         "nvidia-smi --query-compute-apps, the processes on GPUs",

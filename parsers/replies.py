@@ -69,6 +69,52 @@ _ODDITIES: Mapping[str, _Oddity] = {
         "continue after the end of their stream: only a part of the answer was timed",
         "see why the server sends [DONE] before the last token",
     ),
+    "text_after_finish": _Oddity(
+        "continue after their finish_reason: two answers may have been joined",
+        "see whether a router stands between client and engine",
+    ),
+    "finishes": _Oddity(
+        "give two different finish_reasons: two answers may have been joined",
+        "see whether a router stands between client and engine",
+    ),
+    "usage_after_end": _Oddity(
+        "count other tokens after the end of their stream than before", "see how the server counts tokens"
+    ),
+    "data_after_end": _Oddity(
+        "send further data after the end of their stream",
+        "see whether a proxy joins streams or ends them twice", _NEVER,
+    ),
+    "ids": _Oddity(
+        "change their id within the stream: the parts belong to different answers",
+        "see whether a router stands between client and engine",
+    ),
+    "id_of_each_part": _Oddity(
+        "give each part another id, so that nothing shows which parts belong together",
+        "use a server that gives all parts of an answer one id", _NEVER,
+    ),
+    "builds": _Oddity(
+        "name two builds of the server (system_fingerprint)",
+        "see whether a router stands between client and engine", _NEVER,
+    ),
+    "other_build": _Oddity(
+        "come from another build of the server than the reply before (system_fingerprint)",
+        "see whether a router stands between client and engine", _NEVER,
+    ),
+    "created_falls": _Oddity(
+        "name times of creation that run backwards: parts of different answers may have been joined",
+        "see whether the server's clock was set, or a router stands between", _PER_CENT,
+    ),
+    "usage_differs": _Oddity(
+        "count more tokens from one statement to the next, without any text between",
+        "see how the server counts tokens",
+    ),
+    "prompt_differs": _Oddity(
+        "count their prompt differently from one part to the next", "see whether the server cuts prompts"
+    ),
+    "total_tokens": _Oddity(
+        "give a total that is not the sum of prompt and answer: some tokens may be hidden",
+        "see how the server counts tokens", _NEVER,
+    ),
     "usage_falls": _Oddity("count fewer tokens at their end than before", "see how the server counts tokens"),
     "token_ids": _Oddity("contain more or fewer token ids than they count", "see how the server counts"),
     "timed_tokens": _Oddity(

@@ -52,11 +52,12 @@ def bundle(
             show_default=False,
         ),
     ] = "",
-    apt_sources: Annotated[
+    repositories: Annotated[
         Path | None,
         typer.Option(
+            "--repositories",
             "--apt-sources",
-            help="A .sources or .list file with that release's repositories.",
+            help="A .sources, .list or .repo file with that release's repositories.",
             show_default="those of this host, or the distribution's",
         ),
     ] = None,
@@ -101,7 +102,7 @@ def bundle(
         python=python,
         kernel=kernel,
         wheels=wheels,
-        apt_sources=apt_sources,
+        repositories=repositories,
         say=(lambda _text: None) if as_json else say,
     )
     made = make_archive(folder, make) if folder.suffix == ".tar" else make(folder)

@@ -176,7 +176,8 @@ def clean_up(
     mib = sum(removal.size_bytes for removal in found.removals) / 2**20
     if not yes and not typer.confirm(f"Remove these {len(found.removals)} folders, {mib:.1f} MiB?"):
         raise typer.Exit
-    found.carry_out()
+    for path, why in found.carry_out().items():
+        say(f"left   {path}: {why}")
 
 
 def _clean_up_as_json(found: Cleaning, *, yes: bool) -> None:
@@ -185,13 +186,14 @@ def _clean_up_as_json(found: Cleaning, *, yes: bool) -> None:
 
     if found.removals and not yes:
         raise UsageError("nobody is here to ask", remedy="add --yes to remove the folders")
-    found.carry_out()
+    kept = found.carry_out()
     changes: list[dict[str, Any]] = [
-        {"name": str(path), "done": False, "why": str(why)} for path, why in found.left
+        {"name": str(path), "done": False, "why": str(why)} for path, why in (*found.left, *kept.items())
     ]
     changes += [
         {"name": str(removal.path), "size_bytes": removal.size_bytes, "done": True}
         for removal in found.removals
+        if removal.path not in kept
     ]
     print_document(CleanDocument, {"changes": changes})
 

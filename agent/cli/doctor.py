@@ -49,6 +49,7 @@ def doctor(
         check_plan,
         check_secrets,
         check_servers,
+        for_profile,
     )
     from agent.facts import Facts, LocalHost
     from agent.facts.agent_paths import PACKAGE_DIR
@@ -56,7 +57,7 @@ def doctor(
     modelled = {PACKAGE_DIR.name: package_dir.absolute()} if package_dir else {}
     facts = Facts(LocalHost(), modelled)
     checks = check_host(facts, results_dir.absolute(), Path(tempfile.gettempdir()))
-    checks += check_gpus(facts) + check_amd_gpus(facts)
+    gpu_checks = check_gpus(facts) + check_amd_gpus(facts)
     if named := [*(profiles or ()), *(profile or ())]:
         from agent.run.session import plan
 
@@ -65,10 +66,12 @@ def doctor(
             folders=False,
         )
         read, planned = run.profile, run.components
-        checks = agree(checks, planned)
+        checks = agree([*checks, *for_profile(gpu_checks, planned)], planned)
         checks += check_secrets(read) + check_plan(planned)
         if bundle is None:
             checks += check_servers(planned, facts)
+    else:
+        checks += gpu_checks
     if as_json:
         import dataclasses
 

@@ -289,11 +289,12 @@ def main() -> None:
             sys.exit(ExitCode.INTERRUPTED)
         raise
     except Exception as error:
-        if not as_json:
-            raise
-        from agent.core.errors import unexpected
+        from agent.core.errors import HostError, unexpected
 
-        _end_with(unexpected(error, "vcagent"), as_json=True)
+        known = unexpected(error, "vcagent")
+        if not (as_json or isinstance(known, HostError)):  # a defect: its traceback tells where
+            raise
+        _end_with(known, as_json=as_json)
 
 
 def _end_with(error: VcagentError, *, as_json: bool) -> NoReturn:

@@ -60,7 +60,7 @@ _KNOWN_LIMIT = 4096
 """Number of short texts whose masked form is cached."""
 
 _LONGEST_BEGINNING = 256
-"""Characters of a secret's beginning that are recognised at the end of a line."""
+"""Length up to which each beginning of a secret is stored; a longer one is found by these characters."""
 
 _WITHHELD = 4
 """Characters of a secret's beginning for which a line is withheld until the next one arrives."""
@@ -160,6 +160,8 @@ class Secrets:
         """Codes in hexadecimal, which also appear with separators."""
         self._beginnings: frozenset[str] | None = None
         self._longest_beginning = 0
+        self._long: tuple[str, ...] = ()
+        """Texts whose beginnings may be longer than those in ``_beginnings``."""
         self._known: dict[str, str] = {}
         for value in values:
             self.add(value)
@@ -280,13 +282,18 @@ class Secrets:
                     if not needle.alone and len(needle.text) >= _SHORTEST_SPLIT
                     for length in range(1, min(len(needle.text), _LONGEST_BEGINNING))
                 )
+                self._long = tuple(
+                    needle.text
+                    for needle in needles
+                    if not needle.alone and len(needle.text) > _LONGEST_BEGINNING
+                )
                 self._beginnings = beginnings
                 self._longest_beginning = max(map(len, beginnings), default=0)
         if not beginnings:
             return None
         end = len(text.rstrip())
         end -= text[:end].endswith(("\\", "="))
-        cut = max(0, end - 2 * _LONGEST_BEGINNING)
+        cut = max(0, end - 2 * max(map(len, self._long), default=_LONGEST_BEGINNING))
         best: tuple[int, int] | None = None
         for view in views(text[cut:end]):
             tail = view.text
@@ -296,6 +303,9 @@ class Secrets:
                 if tail[-length:] in beginnings:
                     best = cut + view.origin(len(tail) - length, len(tail))[0], length
                     break
+            for start in _long_beginnings(tail, self._long):
+                if best is None or len(tail) - start > best[1]:
+                    best = cut + view.origin(start, len(tail))[0], len(tail) - start
         code = begun_hex(lower(text[cut:end]), self._spread)
         if code and (best is None or cut + code[0] < best[0] or best[1] < _WITHHELD <= code[1]):
             return cut + code[0], code[1]
@@ -344,6 +354,16 @@ def _named_secret(name: str, value: str) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
     except (OSError, RuntimeError, ValueError):  # the code that uses it reports the error
         return ""
+
+
+def _long_beginnings(text: str, codes: Iterable[str]) -> Iterator[int]:
+    """Yield where a beginning of a code that is longer than the stored ones continues to a text's end."""
+    for code in codes:
+        start = text.find(code[:_LONGEST_BEGINNING])
+        while start >= 0:
+            if code.startswith(text[start:]):
+                yield start
+            start = text.find(code[:_LONGEST_BEGINNING], start + 1)
 
 
 def _stands_alone(text: str, start: int, end: int) -> bool:

@@ -68,6 +68,7 @@ class PlannedComponent:
         for_now: why it cannot be planned yet, if it is planned later.
         groups: the groups around it, the outermost first; those of dependencies have no effect.
         scenario: its scenario; empty if it has none.
+        uses_gpus: True if it needs GPUs.
     """
 
     element: Element
@@ -80,6 +81,7 @@ class PlannedComponent:
     for_now: VcagentError | None = None
     groups: tuple[PlannedGroup, ...] = ()
     scenario: str = ""
+    uses_gpus: bool = False
 
     @property
     def repeats(self) -> int:
@@ -229,22 +231,30 @@ class Planner:
         """Plan one element; a refusal is returned, not raised."""
         if reason := self.skipped(element, facts):
             return PlannedComponent(element, Standing.SKIPPED, note=reason)
+        uses_gpus = False
         try:
             component = self.build(element)
+            uses_gpus = component.uses_gpus(facts)
             if isinstance(component, Monitor):
-                return PlannedComponent(element, Standing.PLANNED, note="runs beside the actions")
+                note = "runs beside the actions"
+                return PlannedComponent(element, Standing.PLANNED, note=note, uses_gpus=uses_gpus)
             if not isinstance(component, (Dependency, Action)):
                 raise ProfileError(f"{element.type} can neither be planned nor watched")
             plan = _plan_with_bundle(component, facts)
         except (HostError, VariableUnavailableError) as error:
-            return PlannedComponent(element, Standing.REFUSED, note=error.message, error=error)
+            return PlannedComponent(
+                element, Standing.REFUSED, note=error.message, error=error, uses_gpus=uses_gpus
+            )
         except VcagentError:
             raise
         except Exception as error:
             raise unexpected(error, f"planning {element.type}") from error
         if plan.nothing_to_do:
-            return PlannedComponent(element, Standing.NOTHING_TO_DO, note=plan.nothing_to_do)
-        return PlannedComponent(element, Standing.PLANNED, plan, component=component, facts=facts)
+            note = plan.nothing_to_do
+            return PlannedComponent(element, Standing.NOTHING_TO_DO, note=note, uses_gpus=uses_gpus)
+        return PlannedComponent(
+            element, Standing.PLANNED, plan, component=component, facts=facts, uses_gpus=uses_gpus
+        )
 
     def preview(self, facts: Facts, *, only_dependencies: bool = False) -> list[PlannedComponent]:
         """Return the plan of the whole profile on this host in its current state.
@@ -274,6 +284,7 @@ class Planner:
                     Standing.LATER,
                     note=f"planned when the dependencies are done (now: {component.note})",
                     for_now=component.error,
+                    uses_gpus=component.uses_gpus,
                 )
             if element.kind == "dependency":
                 if component.standing in (Standing.PLANNED, Standing.LATER):

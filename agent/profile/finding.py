@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from importlib import resources
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -201,7 +203,6 @@ def _received(uri: str, login: str | None) -> tuple[bytes, str]:
 def _response(uri: str, login: str | None) -> tuple[bytes, str]:
     import base64
     from http.client import HTTPException
-    from urllib.error import HTTPError
     from urllib.request import HTTPRedirectHandler, Request, build_opener
 
     import agent
@@ -214,7 +215,7 @@ def _response(uri: str, login: str | None) -> tuple[bytes, str]:
         ) -> Request | None:
             target = urlsplit(newurl)
             if target.scheme not in {"http", "https"} or (req.type == "https" and target.scheme != "https"):
-                raise HTTPError(req.full_url, code, f"redirected to {target.scheme}", headers, fp)
+                raise ValueError(f"redirected to {target.scheme}")
             new = super().redirect_request(req, fp, code, msg, headers, newurl)
             if new and login and (new.type, new.host) == (req.type, req.host):
                 new.add_unredirected_header("Authorization", req.get_header("Authorization", ""))
@@ -228,13 +229,39 @@ def _response(uri: str, login: str | None) -> tuple[bytes, str]:
         with build_opener(WebOnly).open(request, timeout=_TIMEOUT_S) as response:
             content: bytes = response.read(MAXIMUM_BYTES + 1)
             length = response.headers.get("Content-Length", "")
+            if response.status != HTTPStatus.OK:  # such as 206, a part of the profile
+                return b"", _status(response.status)
     except (OSError, HTTPException, ValueError) as error:
-        if isinstance(error, HTTPError):
-            error.close()
-        return b"", str(getattr(error, "reason", "") or error) or type(error).__name__
+        return b"", _cause(error)
     if length.isdecimal() and len(content) < min(int(length), MAXIMUM_BYTES + 1):
         return b"", f"it ended after {len(content)} of {length} bytes"
     return content, ""
+
+
+def _cause(error: Exception) -> str:
+    """Return why nothing was received, without the server's own words: they may repeat the login."""
+    from http.client import HTTPException, IncompleteRead, InvalidURL
+    from urllib.error import HTTPError
+
+    if isinstance(error, HTTPError):
+        error.close()
+        return _status(error.code)
+    if isinstance(error, IncompleteRead):
+        return "it ended in the middle"
+    if isinstance(error, InvalidURL):
+        return "a character of the URI must be percent-encoded"
+    if isinstance(error, HTTPException):
+        return f"the reply is not HTTP ({type(error).__name__})"
+    return str(getattr(error, "reason", "") or error) or type(error).__name__
+
+
+def _status(code: int) -> str:
+    """Return an HTTP status in the standard's words."""
+    if code in range(300, 400):
+        return f"HTTP {code}: the redirect cannot be followed"
+    with suppress(ValueError):
+        return f"HTTP {code} {HTTPStatus(code).phrase}"
+    return f"HTTP {code}"
 
 
 def _source(content: bytes, label: str, path: PurePosixPath) -> Source:

@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 import shutil
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -69,29 +69,38 @@ class Cleaning:
     packages: Path
     runs: frozenset[Path]
 
-    def carry_out(self) -> None:
-        """Remove everything in ``removals``.
+    def carry_out(self) -> dict[Path, str]:
+        """Remove everything in ``removals``, the packages first: the journals of the runs know about them.
+
+        Returns:
+            The runs that are kept after all, with the reasons: they changed the host since the survey.
 
         Raises:
             HostError: if a run is going on there, or a file cannot be removed.
             ContainerError: if a run left containers that cannot be removed; that run's folder is kept.
         """
-        with host_errors("the files to remove"):
+        entries = [removal.path for removal in self.removals if removal.path not in self.runs]
+        folder = ResultsFolder(self.results)
+        kept: dict[Path, str] = {}
+        with host_errors("the files to remove"), ExitStack() as locks:
             if self.runs:
-                folder = ResultsFolder(self.results)
-                with folder.locked("--clean"):
-                    for run in sorted(self.runs):
-                        _remove_containers(run)
-                        for name in sorted(_own_names(run)):
-                            _remove(run / name)
-                        with suppress(OSError):  # files of the user keep the folder from being removed
-                            run.rmdir()
-                    folder.forget_latest()
-            entries = [removal.path for removal in self.removals if removal.path not in self.runs]
+                locks.enter_context(folder.locked("--clean"))
             if entries:
-                with _locked(self.packages, fcntl.LOCK_EX):
-                    for path in entries:
-                        _remove(path)
+                locks.enter_context(_locked(self.packages, fcntl.LOCK_EX))
+            for path in entries:
+                _remove(path)
+            for run in sorted(self.runs):
+                if why := _why_kept(run, entries):
+                    kept[run] = why
+                    continue
+                _remove_containers(run)
+                for name in sorted(_own_names(run)):
+                    _remove(run / name)
+                with suppress(OSError):  # files of the user keep the folder from being removed
+                    run.rmdir()
+            if self.runs:
+                folder.forget_latest()
+        return kept
 
 
 def check_targets(targets: str) -> set[str]:
@@ -178,11 +187,10 @@ def _own_names(run: Path) -> set[str]:
 
 
 def _holds_cases(folder: Path) -> bool:
-    inner = list(folder.iterdir())
+    inner = [entry for entry in folder.iterdir() if not entry.is_symlink()]
     return bool(inner) and all(
         _holds_cases(entry) if entry.is_dir() and not (entry / CASE_OWNER).is_file() else entry.is_dir()
         for entry in inner
-        if not entry.is_symlink()
     )
 
 

@@ -26,8 +26,8 @@ _TABLE = ("pp", "tg", "pl", "n_kv", "t_pp", "speed_pp", "t_tg", "speed_tg", "t",
 _TABLE_HEAD = re.compile(r"^\|\s*PP \|\s*TG \|", re.MULTILINE)
 _CSV_HEAD = "build_commit,"
 _JSON_HEAD = re.compile(r'^[ \t]*\{?[ \t]*"build_commit": ', re.MULTILINE)
-_SQL_HEAD = "INSERT INTO llama_bench "
-_SQL = re.compile(r"INSERT INTO llama_bench \((?P<names>[^()]*)\) VALUES \((?P<values>.*)\);\s*")
+_SQL_HEAD = r"INSERT INTO (?:llama_bench|test) \((?=build_commit, )"  # "test" until 2025
+_SQL = re.compile(rf"{_SQL_HEAD}(?P<names>[^()]*)\) VALUES \((?P<values>.*)\);\s*")
 _SQL_VALUE = re.compile(r"'((?:[^']|'')*)'(?:, |$)")
 _CONTEXT = (
     "model_type", "cpu_info", "gpu_info", "backends", "n_threads", "n_gpu_layers", "n_batch", "n_ubatch",
@@ -246,7 +246,7 @@ def _csv_rows(text: str) -> Iterator[Row]:
 
 def _sql_rows(text: str) -> Iterator[Row]:
     for line in text.splitlines():
-        if not line.startswith(_SQL_HEAD):
+        if not re.match(_SQL_HEAD, line):
             continue
         match = _SQL.fullmatch(line)
         if match is None or _SQL_VALUE.sub("", match["values"]):

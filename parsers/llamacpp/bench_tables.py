@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 _HEAD = re.compile(r"^\| model +\|.*\| +test +\| +t/s +\|[ \t]*$", re.MULTILINE)
 _BUILD = re.compile(r"^build: \w+ \(\d+\)[ \t]*$", re.MULTILINE)
 _RULE = re.compile(r"[|\s:-]+")
-_TEST = re.compile(r"(?:pp(?P<prompt>\d{1,9}))?\+?(?:tg(?P<generated>\d{1,9}))?(?: @ d(?P<depth>\d{1,9}))?")
+# A blank before the number until 2024: "pp 512".
+_TEST = re.compile(
+    r"(?:pp ?(?P<prompt>\d{1,9}))?\+?(?:tg ?(?P<generated>\d{1,9}))?(?: @ d(?P<depth>\d{1,9}))?"
+)
 # The sign may be any of many characters if the terminal's encoding was not UTF-8.
 _RATE = re.compile(r"(?P<rate>\S+)(?:\s+(?:\+/-|[^\w\s.,]{1,4}|Â±)\s+(?P<deviation>\S+))?")
 _NAMES = {

@@ -8,6 +8,7 @@ values (``stopped_eos``, ``stopped_limit``, ``stopped_word``) in place of ``stop
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ TOOL = "llama.cpp"
 _BEGINNINGS = ("{", "data:", ": ")
 _STOPPED = ("eos", "limit", "word")
 _DONE = "[DONE]"
+_RATE_TOLERANCE = 0.01
 _HIGHER, _LOWER, _PLAIN = Relativity.HIGHER, Relativity.LOWER, Relativity.UNDEFINED
 _DECODER = json.JSONDecoder()
 
@@ -75,15 +77,7 @@ def _parse_file(path: Path) -> list[ParsedOutput]:
 
 
 def _output(reply: Reply, path: Path, *, ended: bool) -> ParsedOutput:
-    below = [name for name, value in reply["timings"].items() if (finite(value) or 0) < 0]
-    reasons = tuple(
-        Reason(
-            f"{name} is {reply['timings'][name]}, which is below 0: it was left out",
-            "the server's clock or counters went backwards: send the request again",
-            code="below_0",
-        )
-        for name in below
-    )
+    reasons = tuple(_contradictions(reply))
     return ParsedOutput(
         format=FORMAT,
         tool_name=TOOL,
@@ -93,6 +87,54 @@ def _output(reply: Reply, path: Path, *, ended: bool) -> ParsedOutput:
         complete=ended,
         details=dict(_details(reply)),
         sources=(str(path),),
+    )
+
+
+def _contradictions(reply: Reply) -> Iterator[Reason]:
+    """Yield the contradictions between a reply's timings, and with its counts."""
+    timings = reply["timings"]
+    for name, value in timings.items():
+        if (finite(value) or 0) < 0:
+            yield Reason(
+                f"{name} is {value}, which is below 0: it was left out",
+                "the server's clock or counters went backwards: send the request again",
+                code="below_0",
+            )
+    input_tokens, output_tokens = map(_number, _counted(reply))
+    computed, predicted = _number(timings.get("prompt_n")), _number(timings.get("predicted_n"))
+    for what, timed, counted, fits in (
+        ("prompt", computed, input_tokens, (computed or 0) <= (input_tokens or 0)),  # a cache has the rest
+        ("answer", predicted, output_tokens, predicted == output_tokens),
+    ):
+        if timed is not None and counted is not None and not fits:
+            yield Reason(
+                f"the timings have {timed:g} tokens of the {what}, the reply counts {counted:g}",
+                "see whether a proxy changed the reply",
+                code="timed_tokens",
+            )
+    for name in ("prompt", "predicted"):
+        tokens, milliseconds, rate = (
+            _number(timings.get(f"{name}_{unit}")) for unit in ("n", "ms", "per_second")
+        )
+        if tokens and milliseconds and rate:
+            # Newer servers do not count the first token of an answer, whose time is the prompt's.
+            possible = [count / milliseconds * 1e3 for count in (tokens, tokens - 1)]
+            if not any(math.isclose(rate, fitting, rel_tol=_RATE_TOLERANCE) for fitting in possible):
+                yield Reason(
+                    f"{name}_per_second is {rate:g}, but {tokens:g} tokens in {milliseconds:g} ms are "
+                    f"{possible[0]:g} a second",
+                    "see whether a proxy changed the reply",
+                    code="rate",
+                )
+
+
+def _counted(reply: Reply) -> tuple[Any, Any]:
+    """Return the tokens of prompt and answer as the reply counts them; None if it does not."""
+    usage = reply.get("usage")
+    usage = usage if isinstance(usage, dict) else {}
+    return (
+        reply.get("tokens_evaluated", usage.get("prompt_tokens")),
+        reply.get("tokens_predicted", usage.get("completion_tokens")),
     )
 
 
@@ -177,13 +219,12 @@ def _metrics(reply: Mapping[str, Any]) -> Iterator[Metric]:
         yield Metric("cached_tokens", cached, "count", _PLAIN, "prompt tokens taken from a cache", 2)
 
 
-def _details(reply: Mapping[str, Any]) -> Iterator[tuple[str, MetadataValue]]:
-    usage = reply.get("usage")
-    usage = usage if isinstance(usage, dict) else {}
+def _details(reply: Reply) -> Iterator[tuple[str, MetadataValue]]:
+    input_tokens, output_tokens = _counted(reply)
     for name, value in (
         ("model", reply.get("model")),
-        ("input_tokens", reply.get("tokens_evaluated", usage.get("prompt_tokens"))),
-        ("output_tokens", reply.get("tokens_predicted", usage.get("completion_tokens"))),
+        ("input_tokens", input_tokens),
+        ("output_tokens", output_tokens),
         ("truncated", reply.get("truncated")),
         ("stopped_by", reply.get("stop_type") or _stopped_by(reply)),
         ("slot", reply.get("id_slot", reply.get("slot_id"))),

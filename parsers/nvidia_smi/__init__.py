@@ -175,10 +175,17 @@ def _verdict(seen: Seen, times: list[datetime]) -> Verdict | None:
                 code="time_backwards",
             )
         )
-    if not reasons and not seen.warnings:
+    warnings = list(seen.warnings)
+    for device in {device.label: device for device in seen.devices if device.unread}.values():
+        what = f"GPU {device.label.strip('_')} gives an error in place of {', '.join(device.unread)}"
+        if device.numbers:
+            warnings.append(f"{what}; see the driver's messages in dmesg")
+        else:
+            reasons.append(Reason(what, "see the driver's messages in dmesg", code="gpu_unread"))
+    if not reasons and not warnings:
         return None
     validity = Validity.INVALID if reasons else Validity.NOT_APPLICABLE
-    return Verdict(validity, tuple(reasons), tuple(seen.warnings))
+    return Verdict(validity, tuple(reasons), tuple(warnings))
 
 
 def _all_metrics(seen: Seen) -> Iterator[Metric]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent.core.errors import ParseError
-from parsers.nvidia_smi.readings import READINGS, Reading, fits, number_of, spoken
+from parsers.nvidia_smi.readings import READINGS, Reading, fits, is_error, number_of, spoken
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,6 +28,7 @@ class Device:
         numbers: number and unit by reading name.
         mig_devices: UUIDs of MIG devices.
         impossible: readings that were ignored because they cannot be true.
+        unread: names of readings for which nvidia-smi got an error from the GPU.
     """
 
     index: int | None
@@ -35,6 +36,7 @@ class Device:
     numbers: dict[str, tuple[float, str]] = field(default_factory=dict)
     mig_devices: list[str] = field(default_factory=list)
     impossible: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
 
     @property
     def label(self) -> str:
@@ -55,6 +57,8 @@ class Device:
         """
         found = number_of(value, reading.name)
         if found is None:
+            if is_error(value):
+                self.unread.append(reading.name)
             return False
         number, own = found
         if not fits(reading, own or unit) or not fits(reading, unit):

@@ -85,7 +85,7 @@ def _document(text: str, seen: Seen) -> Iterator[Device]:
             raise ParseError("a GPU of nvidia-smi's XML has neither a bus id nor a UUID")
         for reading in READINGS:
             for element in reading.elements:
-                if device.take(reading, _text(gpu, element)):
+                if device.take(reading, gpu.findtext(element) or ""):
                     break
         device.mig_devices = [uuid for mig in gpu.iter("mig_device") if (uuid := _text(mig, "uuid"))]
         if any(_text(gpu, element) == value for element, value in _RESET.items()) and (

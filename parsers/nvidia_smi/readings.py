@@ -152,6 +152,11 @@ READINGS = (
 )  # fmt: skip
 
 
+def is_error(value: str) -> bool:
+    """Return True if nvidia-smi got an error from the GPU in place of this value."""
+    return value.strip().lower().strip("[]") in {"unknown error", "err!"}
+
+
 def spoken(value: str) -> str:
     """Return the value as text; empty if nvidia-smi could not read it (N/A, [Not Supported])."""
     value = value.strip()

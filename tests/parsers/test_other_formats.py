@@ -19,6 +19,7 @@ FORMATS = [
         "# gpu        pid  type    sm   mem   enc   dec   command\n    0  42  C  1 1 - - x\n",
         "pmon",
     ),
+    ("dmon.csv", "#gpu, pwr, gtemp\n#Idx, W, C\n0, 65, 33\n", "nvidia-smi dmon as CSV"),
     ("apps.csv", "pid, process_name, used_gpu_memory [MiB]\n42, python, 10 MiB\n", "compute-apps"),
     ("rocm.txt", "===== ROCm System Management Interface =====\nGPU  Temp\n", "rocm-smi"),
     ("rocminfo.txt", "ROCk module is loaded\n=====\nHSA System Attributes\n=====\n", "rocminfo"),

@@ -57,28 +57,32 @@ class Reply:
     cached_tokens: int | None = None
     truncated: bool = False
     ended: bool = False
+    counted: bool = False
+    finish: str = ""
     timings: dict[str, float] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
     oddities: set[str] = field(default_factory=set)
-    finished: bool = False
     model: str = ""
+    ids: set[str] = field(default_factory=set)
+    parts_with_id: int = 0
+    created_s: float = 0.0
 
-    def take(self, event: dict[str, Any]) -> None:
-        """Read one event of the stream."""
+    def take(self, event: dict[str, Any] | None) -> None:
+        """Read one event of the stream; None for the one that says that the stream has ended."""
+        if event is None:
+            if self.ended and LOAD["api"] == "openai":
+                self.oddities.add("data_after_end")
+            self.ended = True
+            return
         if error := event.get("error"):
             said = error.get("message", error) if isinstance(error, dict) else error
             raise ReplyError(f"the server says: {said}")
-        if (model := event.get("model")) and model != self.model:
-            if self.model:
-                self.oddities.add("models")
-            elif LOAD["api"] == "openai" and model != LOAD["model"]:
-                self.oddities.add("other_model")
-            self.model = model
+        self._heading(event)
         if LOAD["api"] == "openai":
             self._take_openai(event)
         elif event.get("stop"):
-            self.ended = self.finished = True
-            self.input_tokens, self.output_tokens = event["tokens_evaluated"], event["tokens_predicted"]
+            self._count(event["tokens_evaluated"], event["tokens_predicted"])
+            self.ended, self.finish = True, "stop"
             self.truncated = bool(event.get("truncated"))
             self.timings = {
                 name: value
@@ -89,11 +93,41 @@ class Reply:
         else:
             self._part(event.get("content") or "")
 
+    def _heading(self, event: dict[str, Any]) -> None:
+        """Record the statements that each part of a reply repeats."""
+        if (model := event.get("model")) and model != self.model:
+            if self.model:
+                self.oddities.add("models")
+            elif LOAD["api"] == "openai" and model != LOAD["model"]:
+                self.oddities.add("other_model")
+            self.model = model
+        if (own := event.get("id")) is not None:
+            self.parts_with_id += 1
+            self.ids.add(str(own))
+        if isinstance(created_s := event.get("created"), int | float):
+            if created_s < self.created_s:
+                self.oddities.add("created_falls")
+            self.created_s = created_s
+
     def _part(self, text: str) -> None:
         if self.ended:
             self.oddities.add("text_after_end")
+        elif self.finish:
+            self.oddities.add("text_after_finish")
         self.texts.append(text)
         self.arrivals.append(time.monotonic())
+
+    def _count(self, input_tokens: int, output_tokens: int) -> None:
+        """Record the server's counts, and how they differ from earlier ones."""
+        before = self.input_tokens, self.output_tokens or 0
+        if self.ended:
+            same = self.counted and before == (input_tokens, output_tokens)
+            self.oddities.add("data_after_end" if same else "usage_after_end")
+        elif before[0] and input_tokens != before[0]:
+            self.oddities.add("prompt_differs")
+        elif output_tokens < before[1]:
+            self.oddities.add("usage_falls")
+        self.input_tokens, self.output_tokens, self.counted = input_tokens, output_tokens, True
 
     def _take_openai(self, event: dict[str, Any]) -> None:
         choices = event.get("choices") or ()
@@ -102,23 +136,33 @@ class Reply:
         for choice in choices[:1]:
             if text := choice.get("text"):
                 self._part(text)
-            self.finished = self.finished or bool(choice.get("finish_reason"))
+            if finish := choice.get("finish_reason"):
+                if self.finish and self.finish != finish:
+                    self.oddities.add("finishes")
+                self.finish = finish
         if usage := event.get("usage"):
-            self.input_tokens, self.output_tokens = usage["prompt_tokens"], usage["completion_tokens"]
+            self._count(usage["prompt_tokens"], usage["completion_tokens"])
             self.cached_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-            self.ended = True
 
     def check(self) -> None:
         """Check that the reply is complete and has the requested lengths."""
-        if not self.ended or not self.arrivals:
+        if not self.counted or not self.arrivals:
             raise ReplyError("the stream ended before the reply was complete")
-        if not self.finished:
+        if not self.finish:
             self.oddities.add("unfinished")
+        if len(self.ids) > 1:
+            is_of_each_part = len(self.ids) == self.parts_with_id
+            self.oddities.add("id_of_each_part" if is_of_each_part else "ids")
         if self.truncated:
             raise ReplyError("the server cut the prompt to its context")
         for name in ("input_tokens", "output_tokens"):
             if (counted := getattr(self, name)) != LOAD[name]:
                 raise ReplyError(f"{name} are {counted}, not {LOAD[name]}")
+
+
+def _is_blank(text: str) -> bool:
+    """Return True if nothing of a text is visible: blanks, control and zero-width characters."""
+    return not any(char.isprintable() and not char.isspace() for char in text)
 
 
 class _Log:
@@ -176,7 +220,7 @@ class LoadUser(User):  # type: ignore[misc]  # locust has no stubs here
         LOG.sent += 1
         sent = time.monotonic()
         try:
-            for event in _stream(path, body):
+            for event in _stream(path, body, reply.oddities):
                 reply.take(event)
             reply.check()
         except ReplyError as failure:
@@ -223,8 +267,8 @@ class LoadUser(User):  # type: ignore[misc]  # locust has no stubs here
             timings=reply.timings,
             text_crc32=zlib.crc32(text.encode()),
             text_bytes=len(text.encode()),
-            is_blank=not text.strip(),
-            begins_blank=bool(reply.texts) and not reply.texts[0].strip(),
+            is_blank=_is_blank(text),
+            begins_blank=bool(reply.texts) and _is_blank(reply.texts[0]),
             oddities=sorted(reply.oddities),
             error=error,
         )
@@ -241,7 +285,7 @@ class LoadUser(User):  # type: ignore[misc]  # locust has no stubs here
             fire(request_type="TPOT", response_time=tpot_ms, response_length=0, **told)
 
 
-def _stream(path: str, body: bytes) -> Iterator[dict[str, Any]]:
+def _stream(path: str, body: bytes, oddities: set[str]) -> Iterator[dict[str, Any] | None]:
     """Yield the events of a reply, on a separate connection: llama.cpp's server closes it after a stream."""
     address = urlsplit(LOAD["url"])
     kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
@@ -254,14 +298,19 @@ def _stream(path: str, body: bytes) -> Iterator[dict[str, Any]]:
         reply = connection.getresponse()
         if reply.status != http.client.OK:
             raise ReplyError(f"HTTP {reply.status}: {reply.read(2000).decode(errors='replace')}")
+        if any(
+            name.lower() == "age" or ("cache" in name.lower() and "hit" in value.lower())
+            for name, value in reply.getheaders()
+        ):
+            oddities.add("stored")
         rest, deadline = b"", time.monotonic() + LOAD["request_timeout_s"]
         while block := reply.read1(1 << 16):
             if time.monotonic() > deadline:
                 raise ReplyError(f"it took longer than {LOAD['request_timeout_s']:g} s")
             *lines, rest = (rest + block).split(b"\n")
             for line in lines:
-                if line.startswith(b"data:") and line[5:].strip() != b"[DONE]":
-                    yield json.loads(line[5:])
+                if line.startswith(b"data:"):
+                    yield None if line[5:].strip() == b"[DONE]" else json.loads(line[5:])
 
 
 @events.init.add_listener  # type: ignore[untyped-decorator]

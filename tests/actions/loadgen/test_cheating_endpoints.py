@@ -13,6 +13,7 @@ from actions.loadgen.parameters import LoadGenParameters
 from agent.core.errors import ActionFailedError
 from agent.core.records import Validity
 from tests.actions.loadgen.in_environment.harness.conftest import mock_server
+from tests.actions.loadgen.test_cheats_within_a_stream import WITHIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,6 +57,7 @@ STREAMED = {
     "tool_calls": "withheld",
     "truncated": "unfinished",
     "usage_accumulates": "too_long",
+    "usage_after_end": "usage_after_end",
     "usage_deflated": "more_parts",
     "usage_falls": "usage_falls",
     "usage_inflated": "too_long",
@@ -69,6 +71,7 @@ WARNED = {
     "bundles": "a part of the stream has 8 tokens on average",
     "echo": "repeat their prompt",
     "no_model": "name no model",
+    "two_ends": "send further data after the end of their stream",
     "repeated_word": "repeat one word",
     "usage_as_asked": "a part of the stream has 3.2 tokens on average",
     "usage_missing": "were counted by the parts of the stream",
@@ -76,7 +79,7 @@ WARNED = {
     "usage_of_prompt": "the prompts may have been cut",
 }
 """Cheats that leave a result VALID, with a warning."""
-HARMLESS = ("keep_alives", "role_only_first", "two_ends")
+HARMLESS = ("keep_alives", "role_only_first")
 """Behaviour that does not change the number."""
 WHOLE = {
     "answer_of_another_prompt": "shared_text",
@@ -146,8 +149,8 @@ def codes(verdict: Verdict) -> set[str]:
 
 
 def test_no_way_to_cheat_is_left_out() -> None:
-    assert {*STREAMED, *WARNED, *HARMLESS} | {"error_with_status_200"} == set(CHEATS)
-    assert len(CHEATS) >= 45
+    assert {*STREAMED, *WARNED, *HARMLESS, *WITHIN} | {"error_with_status_200"} == set(CHEATS)
+    assert len(CHEATS) >= 60
 
 
 @pytest.mark.parametrize("scenario", ["Server", "Offline"])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import time
 import traceback
 from pathlib import Path
@@ -443,3 +444,96 @@ def test_a_reference_to_a_secret_stays_readable(value: str) -> None:
 )
 def test_a_secret_that_begins_as_a_reference_is_masked(value: str) -> None:
     assert Secrets(mappings=[{"Password": value}]).mask(f"login {value} now") == f"login {MASK} now"
+
+
+LONG = "".join(f"{number * number:05d}{chr(97 + number % 26)}" for number in range(60))
+"""A secret of 360 characters, such as a web token or a cloud's key."""
+
+
+@pytest.mark.parametrize("width", [20, 64, 257, 300, 359])
+@pytest.mark.parametrize(
+    "form", [str, lambda text: base64.b64encode(text.encode()).decode(), lambda text: text.encode().hex()]
+)
+def test_a_long_secret_over_many_lines_is_masked(form: Callable[[str], str], width: int) -> None:
+    text = form(LONG)
+    masker = LineMasker(Secrets([LONG]))
+    output = masker.feed(b"begin\n")
+    for at in range(0, len(text), width):
+        output += masker.feed(f"{text[at : at + width]}\n".encode())
+    assert output + masker.feed(b"end\n") + masker.close() == f"begin\n{MASK}\nend\n"
+
+
+def test_a_text_that_only_begins_like_a_long_secret_is_shown() -> None:
+    masker = LineMasker(Secrets([LONG]))
+    output = masker.feed(f"{LONG[:300]}\n".encode())
+    assert output == ""
+    assert masker.feed(b"end\n") + masker.close() == f"{LONG[:300]}\nend\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "masked"),
+    [
+        pytest.param("ab12c", "ab12c", "ab12c", id="five characters"),
+        pytest.param("ab12cd", "xab12cdx", "x***x", id="six characters"),
+        pytest.param("123456789012345", "123456789012345", "123456789012345", id="a number of 15 digits"),
+        pytest.param("1234567890123456", "1234567890123456", "***", id="a number of 16 digits"),
+        pytest.param("changeme", "changeme", "changeme", id="a word in place of a secret"),
+        pytest.param("a" * 20, f"x{'a' * 20}", f"x{'a' * 20}", id="a word of 20 letters"),
+        pytest.param("q" * 21, f"x{'q' * 21}", "x***", id="21 letters"),
+        pytest.param("orange", "6f72616e6765", "***", id="a word of six letters in hexadecimal"),
+        pytest.param("ab1ab1ab", "ab1ab1ab1ab", "***", id="two that overlap"),
+        pytest.param("planted-1", "planted-1planted-1", "******", id="two side by side"),
+        pytest.param("orange", "_orange orange_ orange", "_orange orange_ ***", id="parts of names"),
+        pytest.param("orange", "éorange orangeé (orange)", "éorange orangeé (***)", id="parts of words"),
+        pytest.param(" ' planted-1 \" ", "planted-1", "***", id="blanks within quotes"),
+    ],
+)
+def test_where_values_of_the_environment_are_secret(value: str, text: str, masked: str) -> None:
+    assert Secrets([value]).mask(text) == masked
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "masked"),
+    [
+        pytest.param("a1b2", "xa1b2x", "x***x", id="four characters"),
+        pytest.param("a1b", "xa1bx a1b", "xa1bx ***", id="three stand alone"),
+        pytest.param("123456", "x123456x", "x***x", id="a number"),
+        pytest.param("token", "746f6b656e", "746f6b656e", id="a short word in hexadecimal"),
+        pytest.param("default", "64656661756c74 default", "*** ***", id="a longer word in hexadecimal"),
+    ],
+)
+def test_where_values_of_secret_parameters_are_secret(value: str, text: str, masked: str) -> None:
+    assert Secrets(mappings=[{"Password": value}]).mask(text) == masked
+
+
+def test_a_secret_is_masked_in_texts_that_were_seen_before_it() -> None:
+    secrets = Secrets()
+    assert secrets.mask("see planted-1") == "see planted-1"
+    secrets.add("planted-1")
+    assert secrets.mask("see planted-1") == f"see {MASK}"
+
+
+def test_a_file_that_a_parameter_names_is_read_if_it_is_one(tmp_path: Path) -> None:
+    key, pipe = tmp_path / "key", tmp_path / "pipe"
+    key.write_bytes(b"planted-\xff-secret\n")
+    os.mkfifo(pipe)  # reading it would wait for ever
+    for place in (key, pipe, tmp_path, tmp_path / "none", "~no-such-account/key", "\0"):
+        secrets = Secrets(mappings=[{"apiKeyFile": str(place)}])
+        assert secrets.mask("planted-\ufffd-secret") == (MASK if place == key else "planted-\ufffd-secret")
+    for size, is_masked in ((65_536, True), (65_537, False)):
+        key.write_text("planted-" + "k" * (size - 8))
+        found = Secrets(mappings=[{"apiKeyFile": str(key)}]).mask(key.read_text()) == MASK
+        assert found is is_masked
+
+
+def test_names_and_kinds_of_values_in_structures() -> None:
+    secrets = Secrets(["planted-thing", "planted_thing"])
+    assert secrets.mask_value({"planted-thing": 1, "planted_thing": 2}) == {MASK: 1, "planted_thing": 2}
+    assert secrets.mask_value({"token": 5, "password": True, "key": {"a"}}) == {
+        "token": MASK,
+        "password": True,
+        "key": [MASK],
+    }
+    assert secrets.mask_value(frozenset({"planted-thing"})) == (MASK,)
+    assert secrets.mask_value({"token": {"planted-thing": "x"}}) == {"token": {MASK: MASK}}
+    assert secrets.mask_values("password=abcdef planted-thing") == f"password=abcdef {MASK}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -116,7 +117,19 @@ class Handler(BaseHTTPRequestHandler):
         if "login" in self.path and self.headers.get("Authorization") != LOGIN:
             self.send_error(401)
             return
-        self.send_response(200)
+        if "echo" in self.path:  # a server that repeats the login, or the URI, in its status
+            login = base64.b64decode(self.headers["Authorization"].removeprefix("Basic ")).decode()
+            self.send_response(404, f"{login} {self.path} \x1b[31m")
+            self.end_headers()
+            return
+        if "alien" in self.path:
+            self.wfile.write(f"\x1b[31m {self.path}\r\n\r\n".encode())
+            return
+        if "chunks" in self.path:
+            head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+            self.wfile.write(f"{head}{len(TEXT) + 1:x}\r\n{TEXT}".encode())
+            return
+        self.send_response(206 if "part" in self.path else 200)
         if "cut" in self.path:
             self.send_header("Content-Length", str(len(TEXT) + 1))
         self.end_headers()
@@ -155,6 +168,25 @@ def test_a_login_is_sent_to_its_own_host_alone(server: str) -> None:
 def test_a_profile_that_was_cut_is_none(server: str) -> None:
     with pytest.raises(ProfileError, match=r"it ended after \d+ of \d+ bytes"):
         find(f"http://{server}/cut.yaml")
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("part.yaml", "HTTP 206 Partial Content"),
+        ("chunks.yaml", "it ended in the middle"),
+        ("echo.yaml?sig=hunter2", "HTTP 404 Not Found$"),
+        ("alien.yaml?sig=hunter2", r"the reply is not HTTP \(BadStatusLine\)$"),
+        ("redirect?/redirect?/redirect?", "HTTP 302: the redirect cannot be followed"),
+        ("a b?sig=hunter2", "a character of the URI must be percent-encoded"),
+    ],
+)
+def test_no_reply_is_taken_for_a_whole_profile_or_shown(server: str, path: str, message: str) -> None:
+    with pytest.raises(ProfileError) as caught:
+        find(f"http://me:hunter2@{server}/{path}")
+    assert re.search(message, caught.value.message)
+    assert "hunter2" not in str(caught.value)
+    assert "\x1b" not in str(caught.value)
 
 
 def test_a_server_that_never_ends_is_left(server: str, monkeypatch: pytest.MonkeyPatch) -> None:

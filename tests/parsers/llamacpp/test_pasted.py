@@ -197,3 +197,14 @@ def test_powershell_writes_utf_16(tmp_path: Path) -> None:
     path = tmp_path / "bench.txt"
     path.write_bytes((PASTED / "bench-markdown.txt").read_text().encode("utf-16"))
     assert len(PARSER.parse(path)[0].metrics) == 8
+
+
+def test_llama_bench_s_sql_until_2025_had_another_table() -> None:
+    text = (PASTED / "bench.sql").read_text()
+    assert numbers(parse_text(text.replace("llama_bench", "test"))) == numbers(parse_text(text))
+
+
+def test_llama_bench_s_table_until_2024_had_a_blank_in_its_tests() -> None:
+    text = (PASTED / "bench-markdown.txt").read_text()
+    old = text.replace("pp512", "pp 512").replace("tg128", "tg 128")
+    assert numbers(parse_text(old)) == numbers(parse_text(text))

@@ -179,3 +179,38 @@ def test_counters_that_make_no_sense_are_refused(text: str, match: str, tmp_path
     path.write_text(text)
     with pytest.raises(ParseError, match=match):
         COUNTERS_PARSER.parse(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code"),
+    [
+        (
+            '"tokens_predicted":4,"tokens_evaluated":4',
+            '"tokens_predicted":9,"tokens_evaluated":4',
+            "timed_tokens",
+        ),
+        (
+            '"tokens_predicted":4,"tokens_evaluated":4',
+            '"tokens_predicted":4,"tokens_evaluated":3',
+            "timed_tokens",
+        ),
+        ('"predicted_per_second":367', '"predicted_per_second":734', "rate"),
+        ('"prompt_ms":3.745', '"prompt_ms":1.745', "rate"),
+        ('"predicted_ms":8.168', '"predicted_ms":-8.168', "below_0"),
+    ],
+)
+def test_a_reply_that_contradicts_itself_is_invalid(tmp_path: Path, old: str, new: str, code: str) -> None:
+    text = (REPLIES / "completion_b11549.json").read_text()
+    assert text.count(old) == 1
+    path = tmp_path / "reply.json"
+    path.write_text(text.replace(old, new))
+    verdict = one(path)[0].verdict
+    assert verdict is not None
+    assert [reason.code for reason in verdict.reasons] == [code]
+
+
+def test_a_prompt_from_a_cache_was_not_computed(tmp_path: Path) -> None:
+    text = (REPLIES / "completion_b11549.json").read_text()
+    path = tmp_path / "reply.json"
+    path.write_text(text.replace('"tokens_evaluated":4', '"tokens_evaluated":40'))
+    assert one(path)[0].verdict is None

@@ -508,3 +508,33 @@ def test_a_real_h100_in_both_shapes(shared: Path) -> None:
     assert in_query["gpu0_memory_total"] == in_xml["gpu0_memory_total"] == 81559 * 1024**2
     assert in_query["gpu0_power_limit"] == in_xml["gpu0_power_limit"] == 700
     assert "gpu0_fan_speed" not in in_xml
+
+
+@pytest.mark.parametrize("error", ["[Unknown Error]", "Unknown Error", "ERR!"])
+def test_an_error_in_place_of_a_number_is_told(error: str) -> None:
+    head = "index, power.draw [W], temperature.gpu\n"
+    one = parse_text(f"{head}0, {error}, 33\n1, 66.00 W, 34\n").verdict
+    assert one is not None
+    assert one.validity is Validity.NOT_APPLICABLE
+    assert one.warnings == (
+        "GPU 0 gives an error in place of power_draw_average; see the driver's messages in dmesg",
+    )
+    none = parse_text(f"{head}0, {error}, {error}\n1, 66.00 W, 34\n").verdict
+    assert none is not None
+    assert none.validity is Validity.INVALID
+    assert none.reasons[0].code == "gpu_unread"
+    assert parse_text(f"{head}0, [N/A], 33\n").verdict is None
+
+
+def test_an_error_in_a_document_or_a_text_is_told() -> None:
+    document = (OUTPUTS / "xml-418.xml").read_text()
+    text = (OUTPUTS / "log-535.txt").read_text()
+    for output, old, name in (
+        (document, "<gpu_temp>44 C<", "temperature"),
+        (text, ": 97 %", "utilization"),
+    ):
+        assert output.count(old) == 1
+        error = old.replace("44 C", "Unknown Error").replace("97 %", "Unknown Error")
+        verdict = parse_text(output.replace(old, error)).verdict
+        assert verdict is not None
+        assert f"gives an error in place of {name};" in "\n".join(verdict.warnings)

@@ -18,6 +18,8 @@ _SHOWN = 200
 _NUMBERS = (int, float)
 _UNSENT = -1
 _MOST_UNSENT = 1000
+_MOST_WITHOUT_TEXT = 4
+"""Maximum number of tokens in a row without text: three within a character, one that ends the answer."""
 _FAILURES = ("abort", "error")
 """Values of finish_reason (of vLLM and SGLang) for an incomplete answer."""
 
@@ -37,6 +39,7 @@ class CompletionReader:
         reply_id: the reply's id; None for none.
         model: the model named by the reply, or the first different one named by a part; None for none.
         oddities: signs that no honest reply has, by the names of ``reply_log``.
+        build: the server's system_fingerprint; None for none.
         timings: llama.cpp's own timings of the request.
         token_ids: the answer's token ids, if they were requested; -1 for a token within a character, whose id
             llama.cpp does not stream.
@@ -51,9 +54,14 @@ class CompletionReader:
         self.finish_reason: str | None = None
         self.reply_id: str | None = None
         self.model: str | None = None
+        self.build: str | None = None
         self.oddities: set[str] = set()
         self.timings: dict[str, Any] = {}
+        self._ids: set[str] = set()
+        self._parts_with_id = 0
+        self._created_s = -math.inf
         self._output_tokens: int | None = None
+        self._texts_counted = 0
         self.token_ids: list[int] = []
         self._rest = b""
 
@@ -74,6 +82,8 @@ class CompletionReader:
 
     def _event(self, event: bytes) -> None:
         if event == b"[DONE]":
+            if self.done:
+                self.oddities.add("data_after_end")
             self.done = True
             return
         self._chunk(event)
@@ -86,17 +96,14 @@ class CompletionReader:
     def _chunk(self, text: bytes) -> None:
         try:
             chunk = json.loads(text)
-            if "error" in chunk:
-                raise _engine_error(json.dumps(chunk["error"]).encode())
+            if "error" in chunk or chunk.get("object") == "error":  # vLLM before 0.10 wrote the latter
+                raise _engine_error(json.dumps(chunk.get("error", chunk)).encode())
             choices, usage = chunk.get("choices", ()), chunk.get("usage")
             if choices:
                 self._choice(choices[0])
                 if len(choices) > 1:
                     self.oddities.add("choices")
-            if (model := chunk.get("model")) and model != self.model:
-                self._named(_text(model, "model"))
-            if self.reply_id is None and (reply_id := chunk.get("id")) is not None:
-                self.reply_id = str(reply_id)
+            self._heading(chunk)
             if usage:
                 self._usage(usage)
             if timings := chunk.get("timings"):
@@ -115,6 +122,8 @@ class CompletionReader:
             self.texts.append(_text(part, "text"))
             if self.done:
                 self.oddities.add("text_after_end")
+            elif self.finish_reason:
+                self.oddities.add("text_after_finish")
         if choice.get("index"):
             self.oddities.add("choices")
         if ids := choice.get("token_ids"):
@@ -122,20 +131,49 @@ class CompletionReader:
         if finish:
             if finish in _FAILURES:
                 raise _engine_error(f"it ended an answer with finish_reason {finish}".encode())
+            if self.finish_reason is not None and self.finish_reason != finish:
+                self.oddities.add("finishes")
             self.finish_reason = _text(finish, "finish_reason")
 
-    def _named(self, model: str) -> None:
-        if self.model is not None:
-            self.oddities.add("models")
-        self.model = model
+    def _heading(self, chunk: dict[str, Any]) -> None:
+        """Record the statements that each part of a reply repeats."""
+        if (model := chunk.get("model")) and model != self.model:
+            if self.model is not None:
+                self.oddities.add("models")
+            self.model = _text(model, "model")
+        if (build := chunk.get("system_fingerprint")) and build != self.build:
+            if self.build is not None:
+                self.oddities.add("builds")
+            self.build = str(build)
+        if (reply_id := chunk.get("id")) is not None:
+            self._parts_with_id += 1
+            self._ids.add(str(reply_id))
+            if self.reply_id is None:
+                self.reply_id = str(reply_id)
+        created_s = chunk.get("created")
+        if created_s.__class__ in _NUMBERS:
+            if created_s < self._created_s:
+                self.oddities.add("created_falls")
+            self._created_s = created_s
 
     def _usage(self, usage: dict[str, Any]) -> None:
-        tokens = _count(usage["completion_tokens"])
-        if self._output_tokens is not None and tokens < self._output_tokens:
-            self.oddities.add("usage_falls")
-        self._output_tokens = tokens
-        if (told := usage.get("prompt_tokens")) is not None:
-            self.input_tokens = _count(told)
+        tokens, told = _count(usage["completion_tokens"]), usage.get("prompt_tokens")
+        if self.done:  # too late: the answer has been reported
+            self.oddities.add("data_after_end" if tokens == self.token_count()[0] else "usage_after_end")
+            return
+        if self._output_tokens is not None:
+            if tokens < self._output_tokens:
+                self.oddities.add("usage_falls")
+            elif len(self.texts) == self._texts_counted and tokens - self._output_tokens > _MOST_WITHOUT_TEXT:
+                self.oddities.add("usage_differs")
+        self._output_tokens, self._texts_counted = tokens, len(self.texts)
+        if told is not None:
+            prompt = _count(told)
+            if self.input_tokens and prompt and prompt != self.input_tokens:
+                self.oddities.add("prompt_differs")
+            self.input_tokens = prompt
+            if (total := usage.get("total_tokens")) is not None and _count(total) != tokens + prompt:
+                self.oddities.add("total_tokens")
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
         if cached is not None:
             self.cached_tokens = max(_count(cached), self.cached_tokens or 0)
@@ -155,7 +193,10 @@ class CompletionReader:
         self.token_ids += tokens
 
     def check_counts(self) -> None:
-        """Record contradictions between the counts of the whole reply."""
+        """Record contradictions between the ids and the counts of the whole reply."""
+        if len(self._ids) > 1:  # some servers give each part an id of its own
+            is_of_each_part = len(self._ids) == self._parts_with_id
+            self.oddities.add("id_of_each_part" if is_of_each_part else "ids")
         tokens = self._output_tokens
         if tokens is None:
             return
@@ -197,6 +238,11 @@ class CompletionReader:
         return len(self.texts), "chunks"
 
 
+def is_blank(text: str) -> bool:
+    """Return True if nothing of a text is visible: blanks, control and zero-width characters."""
+    return not any(char.isprintable() and not char.isspace() for char in text)
+
+
 def _text(value: Any, name: str) -> str:
     """Return a value that must be a string."""
     if value.__class__ is not str:
@@ -206,10 +252,9 @@ def _text(value: Any, name: str) -> str:
 
 def _count(value: Any) -> int:
     """Return a number of tokens."""
-    count = int(value)
-    if count < 0:
-        raise ValueError(f"{count} tokens")
-    return count
+    if value.__class__ not in _NUMBERS or value < 0 or value != int(value):
+        raise ValueError(f"{value!r} tokens")
+    return int(value)
 
 
 def _said(choice: dict[str, Any]) -> Any:

@@ -7,12 +7,16 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from .errors import HarnessError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 _SHOWN = 300
+_HIT = re.compile(r"(\b|_)hit\b")
 
 
 def is_like(served: str, wanted: str) -> bool:
@@ -22,6 +26,20 @@ def is_like(served: str, wanted: str) -> bool:
 
 def _words(name: str) -> list[str]:
     return re.findall(r"[a-z]+|[0-9]+", name.lower())
+
+
+def stored(headers: Iterable[tuple[str, str]]) -> str:
+    """Return the header by which a cache reports that it sent a stored reply; empty if none does.
+
+    Sources: RFC 9111 (Age), RFC 9211 (Cache-Status), and the X-Cache of Varnish, Squid and CDNs.
+    """
+    for name, value in headers:
+        kind, said = name.lower(), value.lower()
+        if kind == "age" or (
+            "cache" in kind and (_HIT.search(said) or (kind.endswith("hit") and said == "true"))
+        ):
+            return f"{name}: {value}"
+    return ""
 
 
 def base_url(url: str | None) -> str:

@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from .completion import is_blank
 from .endpoint import is_like
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class ReplyLog:
         """Prompt tokens and id of the first reply to each sample."""
         self._owners: dict[int, int] = {}
         """Sample to which a text, by its hash, was the first answer."""
+        self._build: str | None = None
         self._some_id: str | None = None
         self._ids_differ = False
         self._first_parts: Counter[str] = Counter()
@@ -139,6 +141,10 @@ class ReplyLog:
         reader.check_counts()
         for name in reader.oddities:
             self.count(name, reader.reply_id or "")
+        if reader.build != self._build and reader.build is not None:
+            if self._build is not None:
+                self.count("other_build", f"{reader.build} after {self._build}")
+            self._build = reader.build
         self._note_said(reply.index, reader, tokens)
         self._note_prompt(reply.index, reader)
         self._note_text(reply)
@@ -201,7 +207,7 @@ class ReplyLog:
             self.sums["parts"] += len(parts)
         if reply.source == "chunks":
             self.sums["counted_parts"] += len(parts)
-            self.sums["blank_parts"] += sum(map(str.isspace, parts))
+            self.sums["blank_parts"] += sum(map(is_blank, parts))
         elif len(parts) > tokens:
             self.count("more_parts", f"{len(parts)} parts of {tokens} tokens")
         replies = self.sums["replies"]
@@ -211,7 +217,7 @@ class ReplyLog:
             self.kept[place] = text, tokens
         if not tokens:
             return
-        if not text or text.isspace():
+        if is_blank(text):
             self.count("blank")
         elif _ERROR.match(text):
             self.count("error_text", text)
@@ -252,7 +258,7 @@ class ReplyLog:
         if second is None or last - first < least_s:
             self.count("burst", f"{tokens} tokens within {(last - first) * 1e3:.3g} ms")
         elif second - first > max(_LONG_PAUSE_S, _MOSTLY * (last - first)):
-            blank = reply.reader.texts[0].isspace()
+            blank = is_blank(reply.reader.texts[0])
             self.count(
                 "paused_blank" if blank else "paused", f"{second - first:.3g} s of {last - first:.3g} s"
             )

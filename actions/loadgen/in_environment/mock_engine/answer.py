@@ -33,6 +33,9 @@ class Answer:
         begin: events before the first part.
         ends: number of times to send the end of the stream.
         late: parts to send after the end of the stream.
+        edits: fields to change in the events, by the event's index: the parts, the finish, the usage.
+        more: further events to send, by the index of the event before them; those after -1 follow the end of
+            the stream.
         body: a complete reply with status 200, in place of an answer.
         instant: True to send everything without waiting.
         chat: the field for text in a choice of the chat API: ``delta`` or ``message``; empty for completions.
@@ -57,6 +60,8 @@ class Answer:
     begin: list[dict[str, Any]] = field(default_factory=list)
     ends: int = 1
     late: list[str] = field(default_factory=list)
+    edits: dict[int, dict[str, Any]] = field(default_factory=dict)
+    more: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     body: dict[str, Any] | None = None
     instant: bool = False
     chat: str = ""

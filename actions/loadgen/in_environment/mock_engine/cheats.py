@@ -6,7 +6,7 @@ A function's name is the fault's name; its docstring describes the endpoint's be
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .answer import words_of
 
@@ -341,3 +341,114 @@ def _keep_alives(answer: Answer) -> None:
 def _two_ends(answer: Answer) -> None:
     """Send the end of the stream twice."""
     answer.ends = 2
+
+
+@_cheat
+def _spliced(answer: Answer) -> None:
+    """Join the parts of two answers; the second one keeps its id."""
+    _from_half(answer, id="cmpl-of-another")
+
+
+@_cheat
+def _id_of_each_part(answer: Answer) -> None:
+    """Give each part an id of its own."""
+    answer.edits = {place: {"id": f"{answer.reply_id}-{place}"} for place in range(len(answer.parts) + 2)}
+
+
+@_cheat
+def _two_models(answer: Answer) -> None:
+    """Let another model continue the answer."""
+    _from_half(answer, model=_OTHER_MODEL)
+
+
+@_cheat
+def _two_builds(answer: Answer) -> None:
+    """Let another build of the server continue the answer."""
+    _from_half(answer, system_fingerprint="b2")
+    answer.edits[0] = {"system_fingerprint": "b1"}
+
+
+@_cheat
+def _other_build(answer: Answer) -> None:
+    """Let two builds of the server answer in turn."""
+    answer.edits = {0: {"system_fingerprint": f"b{answer.number % 2}"}}
+
+
+@_cheat
+def _created_falls(answer: Answer) -> None:
+    """Continue with parts that were made before the first ones."""
+    _from_half(answer, created=1_700_000_000)
+    answer.edits[0] = {"created": 1_700_000_100}
+
+
+@_cheat
+def _text_after_finish(answer: Answer) -> None:
+    """Finish after half of the tokens, and send the other half nevertheless."""
+    half = len(answer.parts) // 2
+    answer.more = {half: [answer.event(part) for part in answer.parts[half:]]}
+    del answer.parts[half:]
+
+
+@_cheat
+def _two_finishes(answer: Answer) -> None:
+    """Send a second finish_reason."""
+    answer.more = {len(answer.parts): [answer.event("", "stop")]}
+
+
+@_cheat
+def _usage_after_end(answer: Answer) -> None:
+    """Correct the token counts after the end of the stream."""
+    answer.more = {-1: [{"choices": [], "usage": dict(answer.usage or {})}]}
+    answer.claim(len(answer.parts) - 1)
+
+
+@_cheat
+def _usage_again_after_end(answer: Answer) -> None:
+    """Repeat the token counts after the end of the stream."""
+    answer.more = {-1: [{"choices": [], "usage": answer.usage}]}
+
+
+@_cheat
+def _usage_differs(answer: Answer) -> None:
+    """Send two different token counts at the end."""
+    count = len(answer.parts)
+    answer.more = {count + 1: [{"choices": [], "usage": dict(answer.usage or {})}]}
+    answer.claim(count / 2)
+
+
+@_cheat
+def _prompt_differs(answer: Answer) -> None:
+    """Send two different counts of the prompt's tokens."""
+    answer.more = {0: [{"choices": [], "usage": {"prompt_tokens": 99, "completion_tokens": 1}}]}
+
+
+@_cheat
+def _total_tokens(answer: Answer) -> None:
+    """Send a total that includes tokens that are in neither count."""
+    if answer.usage is not None:
+        answer.usage["total_tokens"] = answer.usage["prompt_tokens"] + len(answer.parts) + 40
+
+
+@_cheat
+def _invisible_text(answer: Answer) -> None:
+    """Send zero-width characters as tokens."""
+    answer.parts = ["\u200b"] * len(answer.parts)
+
+
+@_cheat
+def _invisible_first(answer: Answer) -> None:
+    """Send a zero-width character at once and the tokens later."""
+    answer.parts[0] = "\u200b"
+    answer.pauses = {1: 0.05}
+
+
+@_cheat
+def _hit_of_a_cache(answer: Answer) -> None:
+    """Act as a proxy that reports that its cache had the reply."""
+    answer.headers = "X-Cache: HIT from proxy\r\n"
+
+
+def _from_half(answer: Answer, **fields: Any) -> None:
+    """Change fields of all events from the middle of the answer on."""
+    count = len(answer.parts)
+    answer.edits = {place: dict(fields) for place in range(count // 2, count + 2)}

@@ -219,18 +219,21 @@ class MockServer:
             event = answer.event(part)
             if answer.usage_of_parts:
                 event["usage"] = {"completion_tokens": answer.usage_of_parts[number]}
-            _event(writer, event)
+            _edited(writer, answer, number, event)
             if token_s:
                 await writer.drain()
                 await asyncio.sleep(token_s)
         await self._end(answer, writer)
 
     async def _end(self, answer: Answer, writer: asyncio.StreamWriter) -> None:
-        _event(writer, answer.event("", answer.finish))
+        count = len(answer.parts)
+        _edited(writer, answer, count, answer.event("", answer.finish))
         if last := answer.last():
-            _event(writer, {**answer.event(""), "choices": [], **last})
+            _edited(writer, answer, count + 1, {**answer.event(""), "choices": [], **last})
         for _ in range(answer.ends):
             _chunk(writer, b"data: [DONE]\n\n")
+        for event in answer.more.get(-1, ()):
+            _event(writer, event)
         for part in answer.late:
             await writer.drain()
             await asyncio.sleep(self._options.token_s)
@@ -261,6 +264,12 @@ def _reply(writer: asyncio.StreamWriter, status: int, content: dict[str, Any], h
     body = json.dumps(content).encode()
     head = f"HTTP/1.1 {status} Mock\r\nServer: mock\r\n{headers}Content-Type: application/json\r\n"
     writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+
+
+def _edited(writer: asyncio.StreamWriter, answer: Answer, number: int, content: dict[str, Any]) -> None:
+    """Send an event with its changes, and the events that follow it."""
+    for event in ({**content, **answer.edits.get(number, {})}, *answer.more.get(number, ())):
+        _event(writer, event)
 
 
 def _event(writer: asyncio.StreamWriter, content: dict[str, Any]) -> None:

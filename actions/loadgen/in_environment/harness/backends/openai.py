@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 
 from ..completion import CompletionReader
-from ..endpoint import api_key, base_url, is_like, listed
+from ..endpoint import api_key, base_url, is_like, listed, stored
 from ..errors import HarnessError
 from ..recount import recount, recount_at_server
 from ..reply_log import Reply, ReplyLog
@@ -247,8 +247,8 @@ class OpenAIBackend:
             async with response:
                 if response.status != _OK:  # also a part of a reply, and a redirect to another server
                     raise self._http_error(response.status, await response.read())
-                if age := response.headers.get("Age"):
-                    self._replies.count("stored", f"Age: {age}")
+                if said := stored(response.headers.items()):
+                    self._replies.count("stored", said)
                 if self._stream:
                     await self._read_stream(
                         response, reader, sink, sample_id=sample_id, index=index, sent=sent
@@ -296,26 +296,30 @@ class OpenAIBackend:
         sent: float,
     ) -> None:
         """Report the first token when its part arrives, and the answer when the stream ends."""
-        is_complete = False
+        noted: frozenset[str] | None = None
         parts, moments = 0, [sent]
-        async for data in response.content.iter_any():
-            reader.feed(data)
-            if len(reader.texts) > parts and not is_complete:
-                if not parts:
-                    sink.first_token(sample_id, self._data(reader, reader.texts[0]))
-                parts = len(reader.texts)
-                if len(moments) > _MOMENTS:
-                    moments[-1] = perf_counter()
-                else:
-                    moments.append(perf_counter())
-            if reader.done and not is_complete:
-                is_complete = True
-                self._complete(reader, sample_id, index, moments, sink)
+        try:
+            async for data in response.content.iter_any():
+                reader.feed(data)
+                if len(reader.texts) > parts and noted is None:
+                    if not parts:
+                        sink.first_token(sample_id, self._data(reader, reader.texts[0]))
+                    parts = len(reader.texts)
+                    if len(moments) > _MOMENTS:
+                        moments[-1] = perf_counter()
+                    else:
+                        moments.append(perf_counter())
+                if reader.done and noted is None:
+                    self._complete(reader, sample_id, index, moments, sink)
+                    noted = frozenset(reader.oddities)
+        finally:  # the server may have sent more after the end
+            if noted is not None:
+                reader.check_counts()
+                for name in reader.oddities - noted:
+                    self._replies.count(name, reader.reply_id or "")
         reader.check_end()
-        if not is_complete:
+        if noted is None:
             self._complete(reader, sample_id, index, moments, sink)
-        elif len(reader.texts) > parts:
-            self._replies.count("text_after_end", reader.texts[-1])
 
     def _complete(
         self, reader: CompletionReader, sample_id: int, index: int, moments: list[float], sink: Sink

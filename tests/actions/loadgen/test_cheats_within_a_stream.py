@@ -1,0 +1,160 @@
+"""Streams that contradict themselves, from the mock engine's bytes to the judgement, without LoadGen."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from actions.loadgen.in_environment.harness.completion import CompletionReader
+from actions.loadgen.in_environment.harness.dataset import Sample
+from actions.loadgen.in_environment.harness.endpoint import stored
+from actions.loadgen.in_environment.harness.reply_log import Reply, ReplyLog
+from actions.loadgen.in_environment.mock_engine.server import MockOptions, MockServer
+from parsers.replies import Judgement, Replies, judge
+
+TOKENS = 16
+REPLIES = 8
+PACE_S = 0.01
+
+WITHIN = {
+    "created_falls": (True, "created_falls"),
+    "hit_of_a_cache": (True, "stored"),
+    "id_of_each_part": (False, "give each part another id"),
+    "invisible_first": (True, "paused_blank"),
+    "invisible_text": (True, "blank"),
+    "other_build": (False, "come from another build of the server than the reply before"),
+    "prompt_differs": (True, "prompt_differs"),
+    "spliced": (True, "ids"),
+    "text_after_finish": (True, "text_after_finish"),
+    "total_tokens": (False, "give a total that is not the sum of prompt and answer"),
+    "two_builds": (False, "name two builds of the server"),
+    "two_finishes": (True, "finishes"),
+    "two_models": (True, "models"),
+    "usage_again_after_end": (False, "send further data after the end of their stream"),
+    "usage_differs": (True, "usage_differs"),
+}
+"""Cheats within a stream: True and the code of the reason if INVALID; False and the words of the warning."""
+
+
+class Wire:
+    """Keeps what a server writes."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def write(self, data: bytes) -> None:
+        self.data += data
+
+    async def drain(self) -> None:
+        """Return at once."""
+
+
+def judged(fault: str) -> Judgement:
+    """Return the judgement of some replies of the mock engine, each part one hundredth of a second apart."""
+    server = MockServer(MockOptions(model="tiny", fault=fault, echo=False))
+    samples = [Sample(str(number), f"the question number {number} of many") for number in range(REPLIES)]
+    log = ReplyLog(samples, ["tiny"], TOKENS, distinct=True)
+    for index, sample in enumerate(samples):
+        wire: Any = Wire()
+        request = {"prompt": sample.prompt, "max_tokens": TOKENS, "stream": True}
+        asyncio.run(server._completion(request, wire))
+        head, _, body = wire.data.partition(b"\r\n\r\n")
+        if said := stored(line.split(": ", 1) for line in head.decode().split("\r\n")[1:]):
+            log.count("stored", said)
+        note(log, index, body, pause=fault == "invisible_first")
+    told = log.as_json()
+    return judge(Replies(told["counts"], told["sums"], told["examples"]))
+
+
+def note(log: ReplyLog, index: int, body: bytes, *, pause: bool) -> None:
+    """Read a stream as the harness does: what follows its end is counted afterwards."""
+    reader, times = CompletionReader(), [0.0]
+    noted: frozenset[str] | None = None
+    for line in body.split(b"\n"):
+        reader.feed(line + b"\n")
+        if noted is None and len(reader.texts) >= len(times):
+            times.append(len(times) * PACE_S + (1.0 if pause and len(times) > 1 else 0.0))
+        if reader.done and noted is None:
+            tokens, source = reader.token_count()
+            first, second, last = times[1], times[2], times[-1]
+            log.note(
+                Reply(index, reader, reader.text.encode(), tokens, source, 0.0, first, second, last, last)
+            )
+            noted = frozenset(reader.oddities)
+    assert noted is not None
+    for name in reader.oddities - noted:
+        log.count(name)
+
+
+def test_honest_streams_are_not_blamed() -> None:
+    assert judged("none") == Judgement()
+
+
+@pytest.mark.parametrize(("fault", "spoils", "said"), [(name, *told) for name, told in WITHIN.items()])
+def test_a_stream_that_contradicts_itself_is_noticed(fault: str, spoils: bool, said: str) -> None:  # noqa: FBT001
+    found = judged(fault)
+    if spoils:
+        assert said in {reason.code for reason in found.reasons}
+    else:
+        assert found.reasons == ()
+        assert said in "\n".join(found.warnings)
+
+
+@pytest.mark.parametrize(
+    ("events", "found"),
+    [
+        pytest.param([1, 2], set(), id="counts that grow with the text"),
+        pytest.param([1, 2, 6], set(), id="four tokens without text: a character, and the end"),
+        pytest.param([1, 2, 7], {"usage_differs"}, id="five tokens without text"),
+        pytest.param([2, 1], {"usage_falls"}, id="counts that fall"),
+    ],
+)
+def test_counts_grow_with_the_text(events: list[int], found: set[str]) -> None:
+    reader = CompletionReader()
+    for place, tokens in enumerate(events):
+        choices = [{"text": " word"}] if place < 2 else []
+        event = {"choices": choices, "usage": {"completion_tokens": tokens}}
+        reader.feed(b"data: " + json.dumps(event).encode() + b"\n\n")
+    assert reader.oddities == found
+
+
+def test_what_comes_in_one_block_with_the_end_is_no_part_of_the_count() -> None:
+    reader = CompletionReader()
+    events = [{"choices": [{"text": " word"}]}, {"choices": [], "usage": {"completion_tokens": 1}}]
+    block = b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events)
+    late = b"data: " + json.dumps({"choices": [], "usage": {"completion_tokens": 9}}).encode() + b"\n\n"
+    reader.feed(block + b"data: [DONE]\n\n" + late)
+    assert reader.token_count() == (1, "usage")
+    assert reader.oddities == {"usage_after_end"}
+
+
+def test_a_placeholder_for_the_prompt_is_not_a_count() -> None:
+    reader = CompletionReader()
+    for prompt, tokens in ((0, 0), (7, 1)):
+        usage = {"prompt_tokens": prompt, "completion_tokens": tokens}
+        reader.feed(b"data: " + json.dumps({"choices": [{"text": "a"}], "usage": usage}).encode() + b"\n\n")
+    assert reader.oddities == set()
+
+
+@pytest.mark.parametrize(
+    ("header", "is_stored"),
+    [
+        ("Age: 0", True),
+        ("X-Cache: Hit from cloudfront", True),
+        ("x-cache: TCP_HIT", True),
+        ("Cache-Status: proxy; hit; ttl=3", True),
+        ("x-litellm-cache-hit: True", True),
+        ("X-Cache: MISS", False),
+        ("X-Cache-Hits: 0", False),
+        ("Cache-Status: proxy; fwd=miss; stored", False),
+        ("Cache-Control: no-cache", False),
+        ("x-litellm-cache-hit: False", False),
+        ("X-Answer: hit", False),
+    ],
+)
+def test_headers_of_caches(header: str, is_stored: bool) -> None:  # noqa: FBT001
+    name, _, value = header.partition(": ")
+    assert stored([("Server", "mock"), (name, value)]) == (header if is_stored else "")

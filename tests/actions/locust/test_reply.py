@@ -1,0 +1,126 @@
+"""The locustfile's reader of replies, without locust: it is loaded with empty stand-ins for its imports."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+from unittest.mock import MagicMock
+
+import pytest
+
+import actions.locust
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LOCUSTFILE = Path(actions.locust.__file__).parent / "in_environment" / "locustfile.py"
+PART: dict[str, Any] = {
+    "id": "a",
+    "model": "tiny",
+    "created": 100,
+    "choices": [{"index": 0, "text": " word"}],
+}
+FINISH: dict[str, Any] = {
+    "id": "a",
+    "model": "tiny",
+    "created": 100,
+    "choices": [{"text": "", "finish_reason": "length"}],
+}
+USAGE: dict[str, Any] = {"id": "a", "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}
+STOP: dict[str, Any] = {"stop": True, "tokens_evaluated": 3, "tokens_predicted": 2}
+HONEST: list[dict[str, Any] | None] = [PART, PART, FINISH, USAGE, None]
+
+
+@pytest.fixture
+def oddities_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., set[str]]:
+    """Return a function that reads a stream's events and returns the contradictions."""
+
+    def read(*events: dict[str, Any] | None, api: str = "openai") -> set[str]:
+        load = {"api": api, "model": "tiny", "input_tokens": 3, "output_tokens": 2}
+        (tmp_path / "load.json").write_text(json.dumps(load))
+        (tmp_path / "prompts.json").write_text("{}")
+        monkeypatch.setenv("VCAGENT_LOAD", str(tmp_path))
+        locust, runners = MagicMock(), ModuleType("locust.runners")
+        locust.User = runners.WorkerRunner = object  # type: ignore[attr-defined]
+        for name, module in (("gevent", MagicMock()), ("locust", locust), ("locust.runners", runners)):
+            monkeypatch.setitem(sys.modules, name, module)
+        spec = importlib.util.spec_from_file_location("locustfile_of_test", LOCUSTFILE)
+        assert spec is not None
+        assert spec.loader is not None
+        locustfile = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, spec.name, locustfile)  # dataclasses look their module up
+        spec.loader.exec_module(locustfile)
+        reply = locustfile.Reply()
+        for event in events:
+            reply.take(event)
+        reply.check()
+        found: set[str] = reply.oddities
+        return found
+
+    return read
+
+
+def test_an_honest_stream_has_no_contradiction(oddities_of: Callable[..., set[str]]) -> None:
+    assert oddities_of(*HONEST) == set()
+    counted = {**PART, "usage": {"prompt_tokens": 3, "completion_tokens": 1}}
+    assert oddities_of(counted, *HONEST[1:]) == set()
+
+
+@pytest.mark.parametrize(
+    ("events", "found"),
+    [
+        pytest.param([PART, {**PART, "id": "b"}, *HONEST[2:]], "ids", id="two ids"),
+        pytest.param(
+            [{**event, "id": str(number)} for number, event in enumerate(HONEST[:4]) if event],
+            "id_of_each_part",
+            id="an id for each part",
+        ),
+        pytest.param([PART, {**PART, "model": "other"}, *HONEST[2:]], "models", id="two models"),
+        pytest.param([PART, {**PART, "created": 90}, *HONEST[2:4]], "created_falls", id="created before"),
+        pytest.param([PART, FINISH, PART, USAGE, None], "text_after_finish", id="text after the finish"),
+        pytest.param(
+            [*HONEST[:3], {**PART, "choices": [{"text": "", "finish_reason": "stop"}]}, USAGE, None],
+            "finishes",
+            id="two reasons to finish",
+        ),
+        pytest.param([*HONEST, None], "data_after_end", id="two ends"),
+        pytest.param([*HONEST, USAGE], "data_after_end", id="the same usage after the end"),
+        pytest.param([PART, PART, FINISH, None, USAGE], "usage_after_end", id="usage after the end only"),
+        pytest.param([*HONEST, PART], "text_after_end", id="text after the end"),
+        pytest.param(
+            [{**PART, "usage": {"prompt_tokens": 9, "completion_tokens": 1}}, *HONEST[1:]],
+            "prompt_differs",
+            id="another prompt",
+        ),
+        pytest.param(
+            [{**PART, "usage": {"prompt_tokens": 3, "completion_tokens": 9}}, *HONEST[1:]],
+            "usage_falls",
+            id="usage falls",
+        ),
+    ],
+)
+def test_a_stream_that_contradicts_itself_is_noted(
+    oddities_of: Callable[..., set[str]], events: list[dict[str, Any] | None], found: str
+) -> None:
+    assert oddities_of(*events) == {found}
+
+
+@pytest.mark.parametrize(
+    ("events", "found"),
+    [
+        ([STOP, None], set()),
+        ([STOP, STOP], {"data_after_end"}),
+        ([STOP, {"content": " more"}], {"text_after_end"}),
+        ([{**STOP, "tokens_predicted": 1}, STOP], {"usage_after_end"}),
+    ],
+)
+def test_streams_of_llama_cpp_s_own_api(
+    oddities_of: Callable[..., set[str]], events: list[dict[str, Any] | None], found: set[str]
+) -> None:
+    # llama.cpp names slot -1 in the parts, and the slot itself at the end.
+    parts = [{"content": " word", "id_slot": -1}, {"content": " word", "id_slot": -1}]
+    assert oddities_of(*parts, *events, api="llamacpp") == found
