@@ -537,3 +537,19 @@ def test_names_and_kinds_of_values_in_structures() -> None:
     assert secrets.mask_value(frozenset({"planted-thing"})) == (MASK,)
     assert secrets.mask_value({"token": {"planted-thing": "x"}}) == {"token": {MASK: MASK}}
     assert secrets.mask_values("password=abcdef planted-thing") == f"password=abcdef {MASK}"
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2])
+@pytest.mark.parametrize("secret", ["planted-1", "planted-12", "planted-123"])
+def test_every_character_of_base64_with_bits_of_a_secret_is_masked(secret: str, offset: int) -> None:
+    text = base64.b64encode(f"{'x' * offset}{secret}yyyy".encode()).decode()
+    begin, end = offset * 8 // 6, -(-(offset + len(secret)) * 8 // 6)
+    assert Secrets([secret]).mask(text) == text[:begin] + MASK + text[end:]
+
+
+def test_a_stream_may_hold_and_end_with_bytes_that_are_no_text() -> None:
+    masker = LineMasker(Secrets(["planted-1"]))
+    assert masker.feed(b"a\xffb planted-1\n") == f"a\ufffdb {MASK}\n"
+    assert masker.feed("é".encode()[:1]) == ""
+    assert masker.close() == "\ufffd\n"
+    assert masker.close() == ""
