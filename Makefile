@@ -55,12 +55,13 @@ $(VENV)/installed-dev: extras = [dev]
 $(VENV)/installed-dev: also = $(VENV)/installed $(VENV)/installed-test
 $(VENV)/installed $(VENV)/installed-test $(VENV)/installed-dev: setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
-	  echo "vcagent needs Python 3.10 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>&1): install one (a package such as python3.12, or uv python install 3.12), then make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	  echo "vcagent needs Python 3.10 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>&1): install a newer one beside it (RHEL 8 and 9: dnf install python3.12; SLES 15: zypper install python311; Ubuntu 20.04 and Debian 11: python3 -m pip install --user uv, then ~/.local/bin/uv python install 3.12), then make PYTHON=/path/to/python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
 	  echo "$(PYTHON) makes no virtual environments: apt-get install python3-venv, or make PYTHON=/path/to/python3" >&2; exit 1; }
 	@test ! -e $(VENV) || test -e $(VENV)/pyvenv.cfg || { \
 	  echo "$(VENV) exists but is not a virtual environment: move it away, or make VENV=another" >&2; exit 1; }
 	@# An unfinished venv has no pip yet: create it again.
 	$(VENV)/bin/python -I -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@echo "Installing vcagent into $(VENV); this takes a minute or two."
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.$(extras)'
 	@touch $@ $(also)

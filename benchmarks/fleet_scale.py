@@ -6,8 +6,10 @@ The controller is the product's own: connector, scheduler, journal, gathering, r
 
 - ``simulated``: one asyncssh server in a process of its own. It speaks SSH and answers as the agent does, at
   another address of 127.0.0.0/8 for each host.
-- ``sshd``: real sshd processes, one a host, each on a port of its own, with the same answers by ForceCommand.
-  Takes root and OpenSSH's server.
+- ``sshd``: real sshd processes, one a host, each at an address and on a port of its own. Login, channels and
+  bytes are OpenSSH's; a small program in C (fleet_scale_host.c) answers the commands as ForceCommand, with
+  the same answers. An agent in Python for each command of 256 hosts would keep two processors busy for
+  minutes, and the hosts would be measured, not the controller. Takes root, OpenSSH's server, a C compiler.
 
 Each host tells where it stands once a second, and sends three files home. Only the controller and the
 programs that it starts are measured. What is wanted at 1,000 hosts: at most 200 MB and 60 s of CPU.
@@ -84,33 +86,21 @@ def wanted_files(line: bytes) -> bytes:
     return b"".join(FILES[name][at:] for name, at in json.loads(line))
 
 
-def respond(run_s: float) -> None:
-    """Answer one command, as sshd's ForceCommand."""
-    command = os.environ["SSH_ORIGINAL_COMMAND"]
-    source, sink = sys.stdin.buffer, sys.stdout.buffer
-
-    def say(data: bytes) -> None:
-        sink.write(data)
-        sink.flush()
-
-    say(f"{BEGIN}\n".encode())
-    kind = kind_of(command)
-    if kind == "watch":
-        for number in range(int(run_s)):
-            say(standing("running", number))
-            time.sleep(1)
-        say(standing("ended", 0))
-    elif kind == "send":
-        say(listed())
-        say(wanted_files(source.readline()))
-    elif kind == "doorstep":
-        source.read(int(source.readline()))
-        if json.loads(source.readline())["do"] == "probe":
-            say(probe())
-        else:
-            say(b'{"missing": false}\n')
-            source.read()
-            say(standing("running", 0))
+def write_answers(folder: Path, run_s: float) -> None:
+    """Write what a host answers, for fleet_scale_host.c."""
+    folder.mkdir()
+    running = [standing("running", number) for number in range(int(run_s))]
+    everything = json.dumps([[name, 0] for name in FILES]).encode() + b"\n"
+    answers = {
+        "probe": json.dumps(PROBE).encode() + b"\n",
+        "begun": running[0],
+        "watch": b"".join(running) + standing("ended", 0),
+        "listed": listed(),
+        "all_of_them": everything,
+        "files": wanted_files(everything),
+    }
+    for name, answer in answers.items():
+        (folder / name).write_bytes(answer)
 
 
 def serve(folder: Path, run_s: float) -> None:
@@ -286,6 +276,9 @@ def real(folder: Path, count: int, run_s: float) -> Iterator[list[int]]:
     Path("/run/sshd").mkdir(exist_ok=True)
     processes, ports = [], []
     (folder / "authorized").write_text((folder / "key.pub").read_text())
+    write_answers(folder / "answers", run_s)
+    source = Path(__file__).with_name("fleet_scale_host.c")
+    subprocess.run([os.environ.get("CC", "cc"), "-O2", "-o", folder / "host", source], check=True)
     for number in range(count):
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
@@ -293,7 +286,8 @@ def real(folder: Path, count: int, run_s: float) -> Iterator[list[int]]:
         config.write_text(
             f"ListenAddress {address_of(number)}:{port}\nHostKey {folder}/host_key\nPidFile none\nUsePAM no\n"
             f"AuthorizedKeysFile {folder}/authorized\nStrictModes no\nPermitRootLogin yes\nMaxStartups 1000\n"
-            f"ForceCommand {sys.executable} -I {__file__} --respond --run-s {run_s}\n"
+            f"ForceCommand {folder}/host {folder}/answers\n"
+            "SetEnv SHLVL=1\n"  # bash then skips this machine's own .bashrc, once for each command
         )
         processes.append(subprocess.Popen([program, "-D", "-f", config], stderr=subprocess.DEVNULL))
         ports.append(port)
@@ -332,11 +326,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--serve", type=Path)
     parser.add_argument("--control", type=Path)
-    parser.add_argument("--respond", action="store_true")
     options = parser.parse_args()
-    if options.respond:
-        respond(options.run_s)
-        return
     if options.serve:
         serve(options.serve, options.run_s)
         return

@@ -1,6 +1,6 @@
 """How long ``vcagent query`` takes over many runs, and how much memory.
 
-    python benchmarks/query_speed.py [--runs 10000] [--records 1000] [--folder FOLDER]
+    python benchmarks/query_speed.py [--runs 10000] [--records 1000] [--folder FOLDER] [--out FILE]
 
 Makes run folders (6 GB for 10,000 runs of 1,000 records each), asks the headline question several times, and
 once without the index, which reads the JSON lines themselves.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -51,17 +52,28 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--records", type=int, default=1_000, help="of each run")
     parser.add_argument("--folder", type=Path, help="keep the runs here, and use those that are there")
+    parser.add_argument("--out", type=Path, help="a file for the figures")
     given = parser.parse_args()
     folder = given.folder or Path(tempfile.mkdtemp(prefix="vcagent-query-"))
     try:
-        measure(folder / "results", folder / "index", given.runs, given.records)
+        costs = measure(folder / "results", folder / "index", given.runs, given.records)
     finally:
         if not given.folder:
             shutil.rmtree(folder)
+    figures = {
+        "command": " ".join(["python", "benchmarks/query_speed.py", *sys.argv[1:]]),
+        "machine": {"processor": platform.machine(), "cores": os.cpu_count()},
+        "load_average": round(os.getloadavg()[0], 1),
+        "runs": given.runs,
+        "records": given.runs * given.records,
+        "costs": {name: cost._asdict() for name, cost in costs.items()},
+    }
+    if given.out:
+        given.out.write_text(json.dumps(figures, indent=2) + "\n")
 
 
-def measure(results: Path, index: Path, runs: int, records: int) -> None:
-    """Measure and print."""
+def measure(results: Path, index: Path, runs: int, records: int) -> dict[str, Cost]:
+    """Measure, print and return the costs of each question."""
     for number in range(runs):
         make_run(results, number, records)
     size = sum(path.stat().st_size for path in results.glob("*/metrics.jsonl"))
@@ -71,16 +83,19 @@ def measure(results: Path, index: Path, runs: int, records: int) -> None:
          JSON_LINES.format(folder=results)]
     )  # fmt: skip
     print(f"without the index: {shown(lines)}")
+    costs = {"without the index": lines}
     ask = [sys.executable, "-m", "agent", "query", "--results-dir", str(results), "--index-dir", str(index)]
-    first = timed([*ask, "SELECT count(*) FROM runs", "--csv"])
+    first = costs["making the index"] = timed([*ask, "SELECT count(*) FROM runs", "--csv"])
     on_disk = sum(path.stat().st_size for path in index.glob("*.duckdb"))
     print(f"the first question makes the index: {shown(first)}, {on_disk / 1e6:.0f} MB on the disk")
     for name, sql in {"headline": HEADLINE, "one metric by host": ONE_METRIC}.items():
         found = [timed([*ask, sql, "--csv"]) for _ in range(TIMES)]
-        print(f"{name}: {shown(sorted(found)[TIMES // 2])}; slowest of {TIMES}: {max(found).seconds:.2f} s")
+        costs[name] = sorted(found)[TIMES // 2]
+        print(f"{name}: {shown(costs[name])}; slowest of {TIMES}: {max(found).seconds:.2f} s")
     make_run(results, runs, records)
-    more = timed([*ask, HEADLINE, "--csv"])
+    more = costs["headline after one more run"] = timed([*ask, HEADLINE, "--csv"])
     print(f"headline after one more run: {shown(more)}")
+    return costs
 
 
 class Cost(NamedTuple):
@@ -107,7 +122,8 @@ def timed(command: list[str]) -> Cost:
     seconds = time.monotonic() - began
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.returncode == 0, command
-    return Cost(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+    cpu_s = usage.ru_utime + usage.ru_stime
+    return Cost(round(seconds, 2), round(cpu_s, 2), round(usage.ru_maxrss / 1024))
 
 
 def make_run(results: Path, number: int, records: int) -> None:

@@ -20,6 +20,7 @@ _MEAN_INPUT, _OUTPUT = 870, 128
 _ACTIVATIONS_GIB = 6
 _MOST_SEQUENCES = 1536
 """More gave no improvement on an H200."""
+_FEWEST_SERVER_SEQUENCES = 48
 _DEFAULT_CAPTURE = 512
 """vLLM captures CUDA graphs for this many sequences by default."""
 _SHARE_OF_PEAK = {"fp8": 0.525, "bf16": 0.75, "fp16": 0.75}
@@ -34,6 +35,27 @@ _LEAST_CAPABILITY = 7.5
 _SMALL_GIB = 24
 _SMALL_LENGTH = 4096
 """Tokens of a request on a small GPU, whose cache does not hold the model's 131,072."""
+_WEIGHT_ONLY_FP8 = 8.0
+"""Compute capability from which vLLM's Marlin kernels read fp8 weights for 16-bit arithmetic.
+
+They run on 7.5 too, but FlashAttention, which such a GPU needs for a 16-bit cache, begins at 8.0.
+"""
+_FP8_CACHE = 8.9
+"""Compute capability from which Triton, and so TRITON_ATTN, can read an fp8 cache."""
+_WIDTHS = {"fp8": 1, "bf16": 2, "fp16": 2}
+"""Bytes of a value."""
+
+
+def reads_fp8_cache(compute_capability: str | None) -> bool:
+    """Return False if vLLM's attention kernels, other than FlashInfer's, cannot read an fp8 cache.
+
+    FlashAttention reads one only on Hopper, and Triton has no fp8 type before 8.9 ("fp8e4nv data type is not
+    supported on CUDA arch < 89").
+
+    Args:
+        compute_capability: of an NVIDIA GPU; None for others.
+    """
+    return compute_capability is None or float(compute_capability) >= _FP8_CACHE
 
 
 def derived_settings(gpu: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,25 +72,27 @@ def derived_settings(gpu: Mapping[str, Any]) -> dict[str, Any]:
     capability = gpu.get("compute_capability")
     major = int(float(capability)) if capability is not None else None
     share = 0.94 if gpu["memory_gib"] >= 64 else 0.92  # noqa: PLR2004
-    if _room(gpu["memory_gib"] * share, operands) <= 0 or (
+    is_small = gpu["memory_gib"] <= _SMALL_GIB
+    weights = "fp8" if is_small and _has_weight_only_fp8(capability) else operands
+    if _room(gpu["memory_gib"] * share, weights) <= 0 or (
         capability is not None and float(capability) < _LEAST_CAPABILITY
     ):
         return {}
-    offline = _sequences(gpu["memory_gib"] * share, operands)
-    server = _floor(min(768, 0.8 * offline), 64)
+    offline = _sequences(gpu["memory_gib"] * share, weights, operands)
+    server = max(_FEWEST_SERVER_SEQUENCES, _floor(min(768, 0.8 * offline), 64))
     interactive = max(16, _floor(_kv_scale(operands) * 40 * gpu["memory_bandwidth_bytes_per_s"] / 1e12, 16))
     tokens = _step_tokens(rates[operands], gpu["memory_gib"])
-    rate = _queries_per_s(gpu, operands, major, offline)
+    rate = _queries_per_s(gpu, weights, operands, major, offline)
     is_hopper = major == _HOPPER
     engine: dict[str, Any] = {"kv_cache_dtype": "fp8" if operands == "fp8" else "auto"}
-    if operands == "fp8":
+    if weights == "fp8":
         engine["quantization"] = "fp8"
-        if major is not None and not is_hopper:
-            # FlashAttention reads an fp8 cache only on Hopper; FlashInfer, vLLM's next choice, needs nvcc.
-            engine["attention_backend"] = "TRITON_ATTN"
+    if operands == "fp8" and major is not None and not is_hopper:
+        # FlashAttention reads an fp8 cache only on Hopper; FlashInfer, vLLM's next choice, needs nvcc.
+        engine["attention_backend"] = "TRITON_ATTN"
     if operands == "fp16":
         engine["dtype"] = "half"
-    if gpu["memory_gib"] <= _SMALL_GIB:
+    if is_small:
         engine["max_model_len"] = _SMALL_LENGTH
     engine["gpu_memory_utilization"] = share
     scenarios = {
@@ -109,16 +133,19 @@ def _scenario(sequences: int, tokens: int, rate: float, *, nvidia: bool) -> dict
     return {"engine": engine, "queries_per_s_per_gpu": float(round(rate))}
 
 
-def _sequences(usable_gib: float, operands: str) -> int:
+def _has_weight_only_fp8(capability: str | None) -> bool:
+    return capability is not None and float(capability) >= _WEIGHT_ONLY_FP8
+
+
+def _sequences(usable_gib: float, weights: str, cache: str) -> int:
     """Return the number of queries of mean length that fit into the cache beside the weights."""
-    bytes_each = 1 if operands == "fp8" else 2
-    fit = _room(usable_gib, operands) / (_KV_VALUES_PER_TOKEN * bytes_each * (_MEAN_INPUT + _OUTPUT))
+    fit = _room(usable_gib, weights) / (_KV_VALUES_PER_TOKEN * _WIDTHS[cache] * (_MEAN_INPUT + _OUTPUT))
     return max(64, _floor(min(fit, _MOST_SEQUENCES), 64))
 
 
-def _room(usable_gib: float, operands: str) -> float:
+def _room(usable_gib: float, weights: str) -> float:
     """Return the bytes that are left for the cache."""
-    return (usable_gib - _ACTIVATIONS_GIB) * _GIB - _PARAMETERS * (1 if operands == "fp8" else 2)
+    return (usable_gib - _ACTIVATIONS_GIB) * _GIB - _PARAMETERS * _WIDTHS[weights]
 
 
 def _step_tokens(rate: float, memory_gib: int) -> int:
@@ -127,14 +154,15 @@ def _step_tokens(rate: float, memory_gib: int) -> int:
     return 8192 if memory_gib >= 48 else 4096  # noqa: PLR2004
 
 
-def _queries_per_s(gpu: Mapping[str, Any], operands: str, major: int | None, sequences: int) -> float:
+def _queries_per_s(
+    gpu: Mapping[str, Any], weights: str, operands: str, major: int | None, sequences: int
+) -> float:
     """Return Offline's rate: arithmetic time plus memory time, limited by the power."""
     operations = 2 * _PARAMETERS * (_MEAN_INPUT + _OUTPUT)
-    width = 1 if operands == "fp8" else 2
-    cache = _OUTPUT * (_MEAN_INPUT + _OUTPUT / 2) * _KV_VALUES_PER_TOKEN * width
-    weights = _OUTPUT * _PARAMETERS * width / sequences
+    cache_bytes = _OUTPUT * (_MEAN_INPUT + _OUTPUT / 2) * _KV_VALUES_PER_TOKEN * _WIDTHS[operands]
+    weight_bytes = _OUTPUT * _PARAMETERS * _WIDTHS[weights] / sequences
     seconds = operations / (_SHARE_OF_PEAK[operands] * gpu["peak_flops"][operands])
-    seconds += (cache + weights) / (_SHARE_OF_BANDWIDTH * gpu["memory_bandwidth_bytes_per_s"])
+    seconds += (cache_bytes + weight_bytes) / (_SHARE_OF_BANDWIDTH * gpu["memory_bandwidth_bytes_per_s"])
     joules = _JOULES_PER_QUERY.get(major) if major is not None else None
     return float(min(1 / seconds, gpu["power_w"] / joules) if joules else 1 / seconds)
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from agent.component.parameter_types import laid_over
+from agent.core.errors import HostError, LiftedBy
+from gpu_configs.engine_model import reads_fp8_cache
 from gpu_configs.gpu_model import gpu_model
 from gpu_configs.roofline import quantization_config
 
@@ -28,6 +30,8 @@ _SCHEDULER = "harness.backends.vllm_scheduler.PhasedScheduler"
 _PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 _ARGUMENTS = Path(__file__).with_name("vllm_arguments.txt")
 """The fields of EngineArgs and AsyncEngineArgs of vLLM 0.22.1 (vllm/engine/arg_utils.py)."""
+_ANY_CACHE = "FLASHINFER"
+"""The attention backend that reads an fp8 cache on older GPUs too; nvcc compiles it on the host."""
 _HARNESS_DEFAULT = "max_model_len"
 """An argument for which the harness has a default; leaving it out does not select vLLM's own default."""
 _WEIGHTS_SHARE = 0.6
@@ -111,6 +115,9 @@ def engine_settings(
         model: the model's name in the records, such as ``llama3.1-8b``.
         scenario: one of the harness's scenarios.
         gpus: the host's GPUs; empty for a host without GPUs (vLLM for CPU).
+
+    Raises:
+        HostError: if the GPU cannot read the cache that the profile asks for.
     """
     count = asked.gpus or len(gpus)
     kind = gpu_model(gpus[0].name) if gpus else None
@@ -127,6 +134,7 @@ def engine_settings(
             f"the weights are quantised already ({quantized.get('quant_method', 'by an unknown method')})"
         )
     engine.update(asked.llm_config)
+    _require_readable_cache(engine, kind)
     origin += _strangers(asked.llm_config)
     if count > 1:
         weights = _bytes_of_weights(asked, engine, comes_quantized=bool(quantized))
@@ -153,6 +161,24 @@ def engine_settings(
         environment={**variables, **asked.environment},
         start_qps=per_gpu * engines if per_gpu else None,
         origin=tuple(origin),
+    )
+
+
+def _require_readable_cache(engine: Mapping[str, Any], kind: GpuModel | None) -> None:
+    cache = str(engine.get("kv_cache_dtype"))
+    if (
+        kind is None
+        or not cache.startswith("fp8")
+        or reads_fp8_cache(kind.compute_capability)
+        or engine.get("attention_backend") == _ANY_CACHE
+    ):
+        return
+    raise HostError(
+        f"kv_cache_dtype {cache} needs a GPU of compute capability 8.9 or newer, and {kind.name} has "
+        f"{kind.compute_capability}",
+        remedy="leave kv_cache_dtype out (the cache is then in 16 bits, and quantization: fp8 makes room for "
+        "it), or, where nvcc is installed, add attention_backend: FLASHINFER",
+        lifted_by=LiftedBy.NOTHING,
     )
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 from datetime import datetime, timezone
+from html import unescape
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,6 +119,16 @@ def test_each_panel_has_the_unit_of_its_metrics(expression: str, families: dict[
             unit = endings.get(longest, "count")
             is_flag = "clock_event" in name  # a ratio that is 0 or 1
             assert expressions()[expression] in ({"none"} if is_flag else PANEL_UNITS[unit]), name
+
+
+def test_the_picture_of_the_layout_is_current() -> None:
+    found = runpy.run_path(str(ROOT / "docs" / "grafana_layout.py"))
+    dashboard = json.loads(DASHBOARD.read_text())
+    picture = DASHBOARD.with_name("layout.svg").read_text()
+    assert picture == found["drawn"](dashboard), "run python docs/grafana_layout.py"
+    for panel in panels():
+        assert found["metrics_of"](panel), panel["title"]
+        assert panel["title"] in unescape(picture)
 
 
 def test_legends_name_labels_that_there_are(families: dict[str, set[str]]) -> None:

@@ -131,7 +131,7 @@ class MetricRule(ParameterGroup):
     def kind(self) -> str:
         """Short description of the rule, for messages."""
         way = next(way for way in ("parser", "regex", "json_path", "column") if getattr(self, way))
-        return f"{way.replace('_path', '')} {getattr(self, way)!r}"
+        return f"{way.replace('_path', '')} '{getattr(self, way)}'"
 
     def _checked_parser(self) -> MetricRule:
         if canonical(self.parser) not in map(canonical, parsers()):

@@ -9,6 +9,7 @@ import string
 import time
 from abc import abstractmethod
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path  # noqa: TC003 - pydantic reads it
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -21,6 +22,7 @@ from agent.component.component import (
     ComponentParameters,
     Plan,
     Relaunch,
+    RelaunchInContainer,
     Service,
     ServiceAction,
     Step,
@@ -28,7 +30,7 @@ from agent.component.component import (
     StepOutcome,
 )
 from agent.component.container_parameters import ContainerParameters  # noqa: TC001 - likewise
-from agent.component.open_container import open_container
+from agent.component.open_container import open_container, remove_earlier_container
 from agent.component.parameter_types import Seconds  # noqa: TC001 - likewise
 from agent.core.errors import ActionFailedError, HostError, InterruptedRunError
 from agent.host.containers import Port
@@ -137,6 +139,21 @@ class ContainerServiceParameters(_ServiceParameters):
         return self
 
 
+@dataclass(frozen=True)
+class _Started:
+    """A server that was started.
+
+    Args:
+        process: its process.
+        values: its description, for the records.
+        relaunch: how it is started again, to stay when the run has ended.
+    """
+
+    process: RunningProcess
+    values: dict[str, MetadataValue]
+    relaunch: Relaunch | RelaunchInContainer
+
+
 class _ServerAction(ServiceAction):
     """Start a server and wait until it is ready; it stops when its group ends."""
 
@@ -164,12 +181,11 @@ class _ServerAction(ServiceAction):
     @abstractmethod
     def start(
         self, context: StepContext, stack: ExitStack, port: int, environment: dict[str, str]
-    ) -> tuple[RunningProcess, dict[str, MetadataValue]]:
+    ) -> _Started:
         """Start the server and describe it; register cleanup on ``stack``."""
 
-    def relaunch(self, context: StepContext, environment: dict[str, str]) -> Relaunch | None:  # noqa: ARG002
-        """Return how to start the server again as a permanent service; None if that is impossible."""
-        return None
+    def end_earlier(self, context: StepContext) -> None:
+        """End the server of an earlier process of this run that was killed; it may hold the port."""
 
     @property
     def published(self) -> bool:
@@ -183,6 +199,7 @@ class _ServerAction(ServiceAction):
 
     def _serve(self, context: StepContext) -> StepOutcome:
         asked = self.parameters
+        self.end_earlier(context)
         check_port(_HOST, asked.port)
         port = asked.port or any_free(_HOST)
         url = f"{asked.scheme}://{_HOST}:{port}{asked.path}"
@@ -191,7 +208,8 @@ class _ServerAction(ServiceAction):
         began = time.monotonic()
         with ExitStack() as started:
             tests = self._tests(context, f"{asked.scheme}://{_HOST}:{port}", port)
-            process, known = self.start(context, started, port, environment)
+            server = self.start(context, started, port, environment)
+            process = server.process
             started.callback(process.stop, asked.stop_grace)
             self._wait(process, tests, context)
             stack = started.pop_all()
@@ -200,10 +218,10 @@ class _ServerAction(ServiceAction):
             how = _death(process)
             return how and "\n".join([how, *process.tail(_LAST_LINES)])
 
-        values: dict[str, MetadataValue] = {"url": url, **known}
+        values: dict[str, MetadataValue] = {"url": url, **server.values}
         if asked.model:
             values["model"] = asked.model
-        service = Service(self.name, values, stack.close, death, self.relaunch(context, environment))
+        service = Service(self.name, values, stack.close, death, server.relaunch)
         return StepOutcome(
             f"{self.name} is ready at {url} after {time.monotonic() - began:.1f} s", service=service
         )
@@ -267,14 +285,9 @@ class CommandService(_ServerAction):
         """Return the command line."""
         return self.parameters.command
 
-    def relaunch(self, context: StepContext, environment: dict[str, str]) -> Relaunch | None:
-        """Return how to start the command again as a permanent service."""
-        command = filled_in(self.parameters.command, context)
-        return Relaunch(("/bin/sh", "-c", command), environment, self.parameters.working_directory)
-
     def start(
         self, context: StepContext, stack: ExitStack, port: int, environment: dict[str, str]
-    ) -> tuple[RunningProcess, dict[str, MetadataValue]]:
+    ) -> _Started:
         """Start the command."""
         del stack, port
         asked = self.parameters
@@ -282,7 +295,8 @@ class CommandService(_ServerAction):
         process = context.processes.start(
             command, log=context.log, env=environment, cwd=asked.working_directory
         )
-        return process, {"server": command}
+        again = Relaunch(("/bin/sh", "-c", command), environment, asked.working_directory)
+        return _Started(process, {"server": command}, again)
 
 
 class ContainerService(_ServerAction):
@@ -302,18 +316,21 @@ class ContainerService(_ServerAction):
         what = asked.command or shlex.join(asked.arguments or ())
         return f"{asked.container.image_name} {what}".strip()
 
+    @property
+    def _purpose(self) -> str:
+        return f"service-{re.sub(r'[^A-Za-z0-9_.-]+', '-', self.name)}"
+
+    def end_earlier(self, context: StepContext) -> None:
+        """Remove the container of an earlier process of this run."""
+        remove_earlier_container(context, self._purpose)
+
     def start(
         self, context: StepContext, stack: ExitStack, port: int, environment: dict[str, str]
-    ) -> tuple[RunningProcess, dict[str, MetadataValue]]:
+    ) -> _Started:
         """Start the container."""
         asked = self.parameters
-        running = open_container(
-            asked.container,
-            context,
-            stack,
-            purpose=f"service-{re.sub(r'[^A-Za-z0-9_.-]+', '-', self.name)}",
-            ports=[Port(port, port, _HOST)] if self.published else (),
-        )
+        ports = (Port(port, port, _HOST),) if self.published else ()
+        running = open_container(asked.container, context, stack, purpose=self._purpose, ports=ports)
         command: str | list[str] = filled_in(asked.command, context)
         if not command:
             image = running.image
@@ -329,7 +346,22 @@ class ContainerService(_ServerAction):
         process = running.start(
             command, log=context.log, env=environment, cwd=asked.working_directory or None
         )
-        return process, {"server": asked.container.image_name, "server_image": running.image.pinned}
+        spec = asked.container.spec(f"kept-{self._purpose}", ports=ports)
+        staying = replace(
+            spec,
+            command=("/bin/sh", "-c", command) if isinstance(command, str) else tuple(command),
+            environment={**spec.environment, **environment},
+            secret_environment={
+                name: value for name, value in spec.secret_environment.items() if name not in environment
+            },
+            workdir=asked.working_directory,
+            keep=True,
+        )
+        values: dict[str, MetadataValue] = {
+            "server": asked.container.image_name,
+            "server_image": running.image.pinned,
+        }
+        return _Started(process, values, RelaunchInContainer(staying))
 
 
 def _death(process: RunningProcess) -> str | None:

@@ -10,7 +10,12 @@ from pydantic import BeforeValidator, Field, model_validator
 from actions.comparison.accuracy_difference import Difference, paired, unpaired
 from actions.comparison.same_test import differing, test_name
 from actions.comparison.variant_exhibits import MatrixEffect, exhibits
-from actions.comparison.variant_numbers import VariantNumbers, collect, speedup_stddev
+from actions.comparison.variant_numbers import (
+    VariantNumbers,
+    collect,
+    load_speedup_stderr,
+    speedup_stddev,
+)
 from actions.llamacpp.questions import MMLU, OTHER_QUESTIONS
 from actions.llamacpp.variant_action import names_of
 from actions.llamacpp.variants import NAME_PATTERN, PLAIN
@@ -137,8 +142,8 @@ class VariantComparison(Action):
                     yield Metric(
                         name, value / before, "ratio", direction, text, metadata=own, scenario=scenario
                     )
-            for name, spread in _spreads(one, baseline):
-                text = f"standard deviation, from the repetitions of {one.name} and {baseline.name}"
+            for name, spread, kind in _spreads(one, baseline):
+                text = f"{kind} of {one.name} and {baseline.name}"
                 yield Metric(name, spread, "ratio", _LOWER, text, 2, metadata=own, scenario=scenario)
             if (found := differences.get(one.name)) is None:
                 continue
@@ -202,12 +207,15 @@ def _ratios(
         yield f"load_{users}_speedup", load.tokens_per_s, before.tokens_per_s, _HIGHER
 
 
-def _spreads(one: VariantNumbers, baseline: VariantNumbers) -> Iterator[tuple[str, float]]:
-    """Yield the standard deviations of the speed-ups, by name, if known."""
+def _spreads(one: VariantNumbers, baseline: VariantNumbers) -> Iterator[tuple[str, float, str]]:
+    """Yield the spreads of the speed-ups that are known: name, value, and kind in words."""
     whats: tuple[Literal["prompt", "generation"], ...] = ("prompt", "generation")
     for what in whats:
         if (spread := speedup_stddev(one, baseline, what)) is not None:
-            yield f"{what}_speedup_stddev", spread
+            yield f"{what}_speedup_stddev", spread, "standard deviation, from the repetitions"
+    for users in sorted(one.loads.keys() & baseline.loads.keys()):
+        if (spread := load_speedup_stderr(one, baseline, users)) is not None:
+            yield f"load_{users}_speedup_stderr", spread, "standard error, from the load tests"
 
 
 def _ordered(

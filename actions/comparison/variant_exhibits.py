@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from actions.comparison.variant_numbers import speedup_stddev
+from actions.comparison.variant_numbers import load_speedup_stderr, speedup_stddev
 from agent.store.exhibits import Cell, Chart, Column, Exhibits, Point, Row, Series, Table
 
 if TYPE_CHECKING:
@@ -139,6 +139,8 @@ def _tables(
         note = f"Differences of right answers by {tests}; within the noise: p is at least {significance:g}."
     if any(one.prompt_stddev is not None or one.generation_stddev is not None for one in variants):
         note = f"{note} Of speeds, ± is one standard deviation over the repetitions.".strip()
+    if any(load.tokens_stderr is not None for one in variants for load in one.loads.values()):
+        note = f"{note} With users, ± is the standard error.".strip()
     return (Table("Variants side by side", "Variant", tuple(column for column, _ in filled), rows, note),)
 
 
@@ -151,8 +153,14 @@ def _load_columns(
         return one.loads[users].tokens_per_s if users in one.loads else None
 
     return [
-        (Column(f"{name}, output", "tokens/s"), lambda one: Cell(of(one))),
-        (Column(f"{name}, {baseline.name} = 1", "times"), lambda one: Cell(_ratio(of(one), of(baseline)))),
+        (
+            Column(f"{name}, output", "tokens/s"),
+            lambda one: Cell(of(one), one.loads[users].tokens_stderr if users in one.loads else None),
+        ),
+        (
+            Column(f"{name}, {baseline.name} = 1", "times"),
+            lambda one: Cell(_ratio(of(one), of(baseline)), load_speedup_stderr(one, baseline, users)),
+        ),
         (
             Column(f"{name}, first token", "seconds"),
             lambda one: Cell(one.loads[users].ttft_s if users in one.loads else None),

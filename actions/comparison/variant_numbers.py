@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _LOAD = re.compile(r"load-(\d+)")
 _LOAD_METRICS = {
     "output_tokens_per_second": "tokens_per_s",
+    "output_tokens_per_second_stderr": "tokens_stderr",
     "output_tokens_per_second_per_user": "tokens_per_s_per_user",
     "ttft_mean": "ttft_s",
     "tpot_mean": "tpot_s",
@@ -29,6 +30,7 @@ class Load:
     Args:
         scenario: the scenario of its records.
         tokens_per_s: output tokens/s of all users together.
+        tokens_stderr: its standard error.
         tokens_per_s_per_user: output tokens/s of each user.
         ttft_s: mean time to first token.
         tpot_s: mean time per output token after the first.
@@ -37,6 +39,7 @@ class Load:
 
     scenario: str
     tokens_per_s: float | None = None
+    tokens_stderr: float | None = None
     tokens_per_s_per_user: float | None = None
     ttft_s: float | None = None
     tpot_s: float | None = None
@@ -127,14 +130,33 @@ def collect(records: Iterable[MetricRecord], model: str) -> dict[str, VariantNum
 def speedup_stddev(
     one: VariantNumbers, baseline: VariantNumbers, what: Literal["prompt", "generation"]
 ) -> float | None:
-    """Return the standard deviation of a speed-up; None unless both rates have one.
+    """Return the standard deviation of a speed-up of the engine alone; None unless both rates have one."""
+    return _quotient_error(
+        *(
+            (getattr(each, f"{what}_tokens_per_s"), getattr(each, f"{what}_stddev"))
+            for each in (one, baseline)
+        )
+    )
 
-    The formula is that of a quotient of independent numbers, to first order (Taylor, Introduction to Error
-    Analysis, 3.4).
+
+def load_speedup_stderr(one: VariantNumbers, baseline: VariantNumbers, users: int) -> float | None:
+    """Return the standard error of a speed-up with this number of users; None unless both rates have one."""
+    loads = [each.loads.get(users, Load("")) for each in (one, baseline)]
+    return _quotient_error(*((load.tokens_per_s, load.tokens_stderr) for load in loads))
+
+
+def _quotient_error(
+    above: tuple[float | None, float | None], below: tuple[float | None, float | None]
+) -> float | None:
+    """Return the error of a quotient of independent numbers, to first order; None unless both are known.
+
+    Taylor, Introduction to Error Analysis, 3.4.
+
+    Args:
+        above: the dividend and its error.
+        below: the divisor and its error.
     """
-    rates = [getattr(each, f"{what}_tokens_per_s") for each in (one, baseline)]
-    deviations = [getattr(each, f"{what}_stddev") for each in (one, baseline)]
-    if not all(rates) or None in deviations:
+    (first, first_error), (second, second_error) = above, below
+    if not first or not second or first_error is None or second_error is None:
         return None
-    shares = [deviation / rate for deviation, rate in zip(deviations, rates, strict=True)]
-    return float(rates[0] / rates[1] * math.hypot(*shares))
+    return first / second * math.hypot(first_error / first, second_error / second)

@@ -104,6 +104,10 @@ class LlamaCppServerAction(ServiceAction):
         super().__init__(parameters)
         self.asked = cast("LlamaCppServerParameters", parameters)
 
+    def uses_gpus(self, facts: Facts) -> bool:
+        """Return True if layers are to run on GPUs."""
+        return super().uses_gpus(facts) or bool(self.asked.gpu_layers)
+
     def plan(self, facts: Facts) -> Plan:  # noqa: ARG002 - dependencies may still have to create what it needs
         """Plan one step: start the server."""
         asked = self.asked

@@ -144,6 +144,10 @@ class VariantAction(Action):
     def run(self, variant: Variant, context: StepContext, case_dir: Path) -> StepOutcome:
         """Run the program for a variant."""
 
+    def uses_gpus(self, facts: Facts) -> bool:
+        """Return True if layers are to run on GPUs."""
+        return super().uses_gpus(facts) or (self.computes and bool(self.parameters.gpu_layers))
+
     def plan(self, facts: Facts) -> Plan:
         """Plan a step for each variant.
 

@@ -6,13 +6,39 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from actions.lm_eval.parameters import LmEvalParameters
+    from agent.facts.gpus import Gpu
 
 SHIPPED_TASKS = Path(__file__).with_name("tasks")
 """Task files shipped with the agent, for hosts without a hub."""
 
 WITH_LLAMA_CPP = Path(__file__).with_name("in_environment") / "with_llama_cpp.py"
 """Replacement for ``python -m lm_eval`` with llama.cpp's server."""
+
+_SMALL_MIB = 24 * 1024
+_SMALL_STEP_TOKENS = 1024
+"""Tokens per step on a small GPU.
+
+vLLM computes the logits of all prompt tokens of a step, beside the memory that it has reserved. With 128,256
+words in 16 and in 32 bits, 1,024 tokens need 0.8 GB, and a whole prompt of 4,096 tokens 3 GB.
+"""
+
+
+def sized_for(asked: LmEvalParameters, gpus: Iterable[Gpu]) -> LmEvalParameters:
+    """Return the parameters of vLLM, with shorter steps if a GPU has at most 24 GiB.
+
+    Args:
+        asked: the parameters; a step length of the profile stays.
+        gpus: the GPUs to use.
+    """
+    is_small = any(gpu.memory_mib is not None and gpu.memory_mib <= _SMALL_MIB for gpu in gpus)
+    if not is_small:
+        return asked
+    return asked.model_copy(
+        update={"model_args": {"max_num_batched_tokens": _SMALL_STEP_TOKENS, **asked.model_args}}
+    )
 
 
 def tasks_folder(asked: LmEvalParameters) -> Path:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from actions.llamacpp.server import LlamaCppServer
-from actions.lm_eval.command import lm_eval_command, lm_eval_environment, tasks_folder
+from actions.lm_eval.command import lm_eval_command, lm_eval_environment, sized_for, tasks_folder
 from actions.lm_eval.contained import in_container
 from actions.lm_eval.judging import judge
 from actions.lm_eval.parameters import LmEvalParameters
@@ -23,7 +23,7 @@ from agent.component.downloads import not_carried
 from agent.core.errors import ActionFailedError, HostError, LiftedBy
 from agent.core.records import ParsedOutput
 from agent.facts.agent_paths import lift_of_path
-from agent.facts.visible_gpus import chosen_devices
+from agent.facts.visible_gpus import chosen_devices, usable_gpus
 from gpu_configs.model_identity import own_name
 from parsers.lm_eval import parse_folder
 
@@ -77,6 +77,12 @@ class LmEvalExecutor(Action):
             )
         return super().downloads(facts)
 
+    def uses_gpus(self, facts: Facts) -> bool:
+        """Return True for an engine in lm-eval's process, and for a llama.cpp server with layers on GPUs."""
+        asked = self.asked
+        own = asked.backend in {"vllm", "hf"} and asked.model_args.get("device") != "cpu"
+        return super().uses_gpus(facts) or own or bool(asked.server and asked.server.gpu_layers)
+
     def plan(self, facts: Facts) -> Plan:
         """Plan one step.
 
@@ -96,6 +102,7 @@ class LmEvalExecutor(Action):
                 remedy=f"export {asked.api_key_env}=…",
                 lifted_by=LiftedBy.NOTHING,
             )
+        asked = self._sized(asked, facts)
         url = asked.endpoint or "http://127.0.0.1"
         step = Step(
             "lm-eval",
@@ -146,8 +153,11 @@ class LmEvalExecutor(Action):
         output = replace(output, details={**output.details, **image})
         return StepOutcome(_sentence(output), (output,), case_dir)
 
+    def _sized(self, asked: LmEvalParameters, facts: Facts) -> LmEvalParameters:
+        return sized_for(asked, usable_gpus(facts, asked.gpus)) if asked.backend == "vllm" else asked
+
     def _evaluate(self, context: StepContext, case_dir: Path, url: str, key: str) -> None:
-        asked = self.asked
+        asked = self._sized(self.asked, context.facts)
         shown = _ShownProgress(context.progress, asked.model_path)
         ended = context.processes.run(
             lm_eval_command(asked, url=url, output=case_dir),

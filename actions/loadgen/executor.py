@@ -71,6 +71,11 @@ class LoadGenExecutor(Action):
         self.recorded = self.asked
         """The parameters with the name of the model that runs."""
 
+    def uses_gpus(self, facts: Facts) -> bool:
+        """Return True for vLLM, and for a llama.cpp server with layers on GPUs."""
+        server = self.asked.server
+        return super().uses_gpus(facts) or bool(self.asked.vllm or (server and server.gpu_layers))
+
     def plan(self, facts: Facts) -> Plan:
         """Plan one step; refuse errors that can be found in advance.
 

@@ -15,6 +15,7 @@ from actions.loadgen.sample_sets import SYNTHETIC
 from agent.component.component import ComponentParameters
 from agent.component.container_parameters import OptionalContainer  # noqa: TC001 - pydantic reads it
 from agent.component.parameter_types import Seconds, Share, laid_over
+from agent.core.mlperf import TESTS_NOT_RUN, why_not_run
 from gpu_configs.vllm_engine import SERVER_SCENARIOS, VllmParameters
 from parsers.mlperf_accuracy.targets import SCORES, rounds
 
@@ -210,6 +211,13 @@ class LoadGenParameters(ComponentParameters):
     @classmethod
     def _absent_if_empty(cls, value: Any) -> Any:
         return None if value in ("", {}) else value
+
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _a_test_that_is_run(cls, value: Any) -> Any:
+        if value in TESTS_NOT_RUN:
+            raise ValueError(why_not_run(value))
+        return value
 
     @field_validator("eos_token_ids", mode="before")
     @classmethod

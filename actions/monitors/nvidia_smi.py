@@ -84,6 +84,7 @@ class NvidiaSmiMonitor(IntervalMonitor):
         kernel_log: the log in which errors appear.
     """
 
+    is_for_gpus = True
     subject = "the GPUs"
     source = "NVML"
     """Name of the library or tool that readings come from, for messages."""

@@ -54,6 +54,7 @@ class MLPerfExecutor(Action):
         TypeError: if the parameters are of another component.
     """
 
+    is_for_gpus = True
     Parameters: ClassVar[type[ComponentParameters]] = MLPerfParameters
 
     def __init__(self, parameters: ComponentParameters) -> None:

@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from actions.nvidia_harness.layouts import LAYOUTS
 from agent.component.component import ComponentParameters
 from agent.component.parameter_types import OptionalPath, Seconds, Words  # noqa: TC001 - pydantic reads it
+from agent.core.mlperf import TESTS_NOT_RUN, TESTS_RUN, why_not_run
 from agent.facts.disk_filter import parse_disk_filter
 
 _SCENARIOS = ("Offline", "Server", "Interactive", "SingleStream", "MultiStream")
@@ -111,6 +112,14 @@ class MLPerfParameters(ComponentParameters):
     @field_validator("modes")
     @classmethod
     def _modes(cls, values: tuple[str, ...]) -> tuple[str, ...]:
+        for value in values:
+            if value in TESTS_NOT_RUN:
+                raise ValueError(why_not_run(value))
+            if value in TESTS_RUN:
+                raise ValueError(
+                    f"MLPerfExecutor does not run {value}: run make run_audit_{value.lower()} of NVIDIA's "
+                    "code in its container, or LoadGenExecutor with a language model"
+                )
         if not values or not set(values) <= {"performance", "accuracy"}:
             raise ValueError("performance, accuracy, or both")
         return tuple(dict.fromkeys(values))

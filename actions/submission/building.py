@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 from actions.submission.accuracy import MOST_LOG_BYTES
 from actions.submission.checking import check_result, check_tree
-from actions.submission.compliance import RUN_BY_VCAGENT
+from actions.submission.findings import Finding
 from actions.submission.reruns import Rerun, Reruns, command_lines
+from actions.submission.same_settings import has_settings, in_one_line, setting_differences
 from actions.submission.system_description import missing_fields, system_description
 from actions.submission.tree import ACCURACY_LOG, ACCURACY_TEXT, MODEL_MAPPING, Place, Submitter
 from agent.core.errors import UsageError, host_errors
 from agent.core.file_hash import sha256_of
+from agent.core.mlperf import TESTS_RUN
 from agent.core.records import Relativity
 from agent.store.documents import SummaryDocument
 from parsers.loadgen import DETAIL_NAME, read_detail
@@ -25,7 +27,7 @@ from parsers.loadgen.settings import MILLISECOND_NS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from actions.submission.findings import CheckedResult, Finding
+    from actions.submission.findings import CheckedResult
     from actions.submission.rounds import Round
     from actions.submission.runs import Case
 
@@ -155,10 +157,7 @@ def stage(
     for model, scenario in dict.fromkeys((case.model, case.scenario) for case in cases):
         here = [case for case in cases if (case.model, case.scenario) == (model, scenario)]
         place = Place(submitter, order.mlperf_round, order.system, _folder_of(order, model), scenario)
-        chosen = {
-            mode: _best([case for case in here if case.mode == mode])
-            for mode in ("performance", "accuracy", *RUN_BY_VCAGENT)
-        }
+        chosen = _choose(here)
         performance, accuracy = chosen["performance"], chosen["accuracy"]
         if performance is None or accuracy is None:
             missing += (
@@ -173,10 +172,13 @@ def stage(
             )
             continue
         _file(order, place, performance, accuracy)
-        for test in RUN_BY_VCAGENT if order.division != "open" else ():
-            _file_compliance(place, test, chosen[test])
+        faults = list(_settings_findings(performance, accuracy))
+        for test in TESTS_RUN if order.division != "open" else ():
+            faults += _file_compliance(place, test, chosen[test], performance)
         checked = check_result(place)
-        if checked.is_accepted:
+        refused = {finding.test for finding in faults} - {"accuracy"}
+        faults += (finding for finding in checked.errors if finding.test not in refused)
+        if not faults:
             filed.append(checked)
             continue
         missing += (
@@ -186,7 +188,7 @@ def stage(
                 finding.remedy,
                 tuple(reruns.find(model, (scenario,), finding.test)),
             )
-            for finding in checked.errors
+            for finding in faults
         )
         if not keeps_rejected:
             _remove(place)
@@ -228,7 +230,7 @@ def _of_missing_scenario(order: Order, finding: Finding, reruns: Reruns) -> Iter
         if f"/{folder}: " not in finding.message or has_run & set(finding.scenarios):
             continue
         asked = order.mlperf_round.benchmarks.get(folder)
-        tests = [test for test in RUN_BY_VCAGENT if asked and test in asked.tests]
+        tests = [test for test in TESTS_RUN if asked and test in asked.tests]
         for mode in ("performance", "accuracy", *tests):
             yield from reruns.find(model, finding.scenarios, mode)
 
@@ -238,6 +240,30 @@ def _folder_of(order: Order, model: str) -> str:
     if order.division == "open":
         return model
     return order.benchmarks.get(model) or order.mlperf_round.official_name(model, {})
+
+
+def _choose(cases: Sequence[Case]) -> dict[str, Case | None]:
+    """Return the best test of each mode; those with the performance run's settings come first."""
+    chosen = {"performance": _best([case for case in cases if case.mode == "performance"])}
+    performance = chosen["performance"]
+    for mode in ("accuracy", *TESTS_RUN):
+        here = [case for case in cases if case.mode == mode]
+        alike = [case for case in here if performance and not list(_settings_findings(performance, case))]
+        chosen[mode] = _best(alike or here)
+    return chosen
+
+
+def _settings_findings(performance: Case, other: Case) -> Iterator[Finding]:
+    """Yield a finding if a test was not run with the settings of the performance run, or if none is known."""
+    test, known = other.mode, [has_settings(case) for case in (performance, other)]
+    if not all(known) and (any(known) or test in TESTS_RUN):
+        without = other if known[0] else performance
+        text = f"the settings of {test} cannot be compared: {without.name} has no record of its settings"
+    elif differences := setting_differences(performance, other):
+        text = f"{test} was run with other settings than {performance.name}: {in_one_line(differences)}"
+    else:
+        return
+    yield Finding("settings", text, f"run {test} with the settings of the performance run", test=test)
 
 
 def _best(cases: Sequence[Case]) -> Case | None:
@@ -317,11 +343,17 @@ def _file(order: Order, place: Place, performance: Case, accuracy: Case) -> None
             shutil.copytree(test, place.compliance / test.name)
 
 
-def _file_compliance(place: Place, test: str, case: Case | None) -> None:
-    """File a compliance run's logs as its official script does; those given by the owner stay."""
+def _file_compliance(place: Place, test: str, case: Case | None, performance: Case) -> list[Finding]:
+    """File a compliance run's logs as its official script does; those given by the owner stay.
+
+    Returns:
+        the reason why the run is not filed, if it was not made with the settings of the performance run.
+    """
     folder = place.compliance / test
     if case is None or folder.exists() or test not in place.asked_tests:
-        return
+        return []
+    if found := list(_settings_findings(performance, case)):
+        return found
     for source, target in (
         (case.logs / "verify_accuracy.txt", folder / "verify_accuracy.txt"),
         (case.logs / ACCURACY_LOG, folder / "accuracy" / ACCURACY_LOG),
@@ -329,6 +361,7 @@ def _file_compliance(place: Place, test: str, case: Case | None) -> None:
         if source.is_file():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
+    return []
 
 
 def _user_conf(case: Case) -> str:

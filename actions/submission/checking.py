@@ -17,6 +17,7 @@ from actions.submission.performance import (
     seed_findings,
     user_conf_findings,
 )
+from actions.submission.power import power_findings
 from actions.submission.tree import places, read_json, submitters, system_names
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def check_result(place: Place) -> CheckedResult:
         findings += _of_test("accuracy", seed_findings(place.round, accuracy, "accuracy"))
         if performance is not None:
             findings += _of_test("accuracy", configuration_findings(place, performance, accuracy))
-    findings += _power_findings(place)
+    findings += power_findings(place, performance)
     findings += measurement_findings(place)
     findings += _system_findings(place)
     if asked is not None:
@@ -116,12 +117,6 @@ def check_result(place: Place) -> CheckedResult:
 
 def _of_test(test: str, findings: Iterable[Finding]) -> list[Finding]:
     return [replace(finding, test=test) for finding in findings]
-
-
-def _power_findings(place: Place) -> Iterator[Finding]:
-    if any((place.results / "performance" / name).is_dir() for name in ("power", "ranging")):
-        text = "vcagent does not judge its power measurements"
-        yield note("power", text, "check them with the official checker")
 
 
 def _benchmark_findings(place: Place, official: str, asked: Benchmark | None) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from actions.submission.findings import Finding
+from agent.core.mlperf import TESTS_RUN, why_not_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,8 +23,6 @@ VERIFIED_BY = {
     "TEST08": ("verify_accuracy.txt",),
     "TEST09": ("verify_output_len.txt",),
 }
-RUN_BY_VCAGENT = ("TEST06",)
-"""Tests that LoadGenExecutor runs and verifies."""
 _HAS_RUN = ("TEST01", "TEST04")
 _TEST06_LINES = (
     ("First token check pass: True", "First token check pass: Skipped"),
@@ -67,9 +66,9 @@ def test_findings(folder: Path, test: str) -> Iterator[Finding]:
 
 
 def _how_to_run(test: str) -> str:
-    if test in RUN_BY_VCAGENT:
+    if test in TESTS_RUN:
         return f"run LoadGenExecutor with mode: {test}; PERF-*-MLPERF profiles do with Compliance=true"
-    return f"vcagent does not run {test}: run its scripts, and give their output with --compliance"
+    return why_not_run(test)
 
 
 def _passed(folder: Path, name: str, test: str, text: str) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from actions.submission.compliance import RUN_BY_VCAGENT
 from agent.core.errors import UsageError
+from agent.core.mlperf import TESTS_RUN
 from agent.store.documents import CasePart, RunDocument
 from parsers.loadgen import DETAIL_NAME
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SCENARIOS = ("Offline", "Server", "Interactive", "SingleStream", "MultiStream")
-MODES = ("performance", "accuracy", *RUN_BY_VCAGENT)
+MODES = ("performance", "accuracy", *TESTS_RUN)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ def bundle(
         list[str],
         typer.Option(
             "--platform",
-            help="What for. The agent: 3.11-x86_64, 3.12-aarch64, 3.12-x86_64-musl; several. "
+            help="Platform of the hosts. The agent: 3.11-x86_64, 3.12-aarch64, 3.12-x86_64-musl; repeatable. "
             "A profile: ubuntu-24.04-x64.",
         ),
     ],
@@ -39,22 +39,25 @@ def bundle(
     python: Annotated[
         str,
         typer.Option(
-            "--python", help="The Python that runs the agent there.", show_default="the distribution's"
+            "--python",
+            help="Version of the Python that runs the agent on the host.",
+            show_default="the distribution's",
         ),
     ] = "",
     kernel: Annotated[
         str,
         typer.Option(
             "--kernel",
-            help="The kernel there (uname -r), for its headers with a GPU driver.",
+            help="Kernel of the host (uname -r), for the headers that a GPU driver needs.",
             show_default=False,
         ),
     ] = "",
-    apt_sources: Annotated[
+    repositories: Annotated[
         Path | None,
         typer.Option(
+            "--repositories",
             "--apt-sources",
-            help="A .sources or .list file with that release's repositories.",
+            help="A .sources, .list or .repo file with that release's repositories.",
             show_default="those of this host, or the distribution's",
         ),
     ] = None,
@@ -63,13 +66,13 @@ def bundle(
         typer.Option(
             "--output",
             "-o",
-            help="The folder that it is put into; of a profile also FILE.tar.",
+            help="The folder to write; for a profile also FILE.tar.",
             show_default=False,
         ),
     ] = None,
     wheels: Annotated[
         Path | None,
-        typer.Option("--wheels", help="Take wheels from this folder alone.", show_default="the index"),
+        typer.Option("--wheels", help="Take wheels only from this folder.", show_default="the index"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -99,7 +102,7 @@ def bundle(
         python=python,
         kernel=kernel,
         wheels=wheels,
-        apt_sources=apt_sources,
+        repositories=repositories,
         say=(lambda _text: None) if as_json else say,
     )
     made = make_archive(folder, make) if folder.suffix == ".tar" else make(folder)

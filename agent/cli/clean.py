@@ -30,16 +30,17 @@ def clean(
         ),
     ] = None,
     dependencies: Annotated[
-        bool, typer.Option("--dependencies", "-d", help="Take back what dependencies installed.")
+        bool, typer.Option("--dependencies", "-d", help="Remove what dependencies installed.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")] = False,
     results_dir: ResultsDir = Path("results"),
     package_dir: PackageDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Undo what the journals of runs say that vcagent did to this host, and nothing else.
+    """Undo the changes to this host that the journals of runs recorded, and nothing else.
 
-    It is shown first. What was changed since is left, and said. To remove runs or packages: vcagent --clean.
+    The changes are shown first. A thing that was changed since is left as it is, and reported.
+    To remove runs or packages, use vcagent --clean.
     """
     from agent.core.errors import ExitCode, UsageError
     from agent.facts import Facts, LocalHost

@@ -28,13 +28,13 @@ def compare(
         list[str] | None,
         typer.Option(
             "--history",
-            help="Earlier runs of settings that did not change, named as sides are: "
-            "they tell the noise between runs.",
+            help="Earlier runs with equal settings, named like A and B: they show the noise between runs.",
             show_default=False,
         ),
     ] = None,
     verbosity: Annotated[
-        int, typer.Option("--verbosity", min=0, max=5, help="Compare metrics up to this one; 1: headlines.")
+        int,
+        typer.Option("--verbosity", min=0, max=5, help="Compare metrics up to this verbosity; 1: headlines."),
     ] = 1,
     page: Annotated[
         Path | None, typer.Option("--html", help="Also write a page with plots.", show_default=False)

@@ -20,7 +20,7 @@ def convert(
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
 ) -> None:
-    """Convert a profile from JSON to YAML or back, nothing lost but comments."""
+    """Convert a profile from JSON to YAML or back; only comments are lost."""
     from agent.core.errors import UsageError
     from agent.core.safe_files import replace_text
     from agent.profile.conversion import FORMATS

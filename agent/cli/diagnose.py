@@ -22,7 +22,9 @@ Recorded = Annotated[
 ]
 Rules = Annotated[
     Path | None,
-    typer.Option("--rules", help="Rules, ours or SuperBench's.", show_default="worse than chance explains"),
+    typer.Option(
+        "--rules", help="File of rules, vcagent's or SuperBench's.", show_default="worse than chance explains"
+    ),
 ]
 GroupBy = Annotated[
     str | None,
@@ -39,7 +41,11 @@ def diagnose(
     rules: Rules = None,
     baseline: Annotated[
         Path | None,
-        typer.Option("--baseline", help="What is normal.", show_default="made from these hosts"),
+        typer.Option(
+            "--baseline",
+            help="File of normal values, from vcagent baseline.",
+            show_default="made from these hosts",
+        ),
     ] = None,
     group_by: GroupBy = None,
     results_dir: ResultsDir = Path("results"),
@@ -48,7 +54,7 @@ def diagnose(
 ) -> None:
     """Name the hosts that are sick, with the numbers that show it.
 
-    Ends with 0 if every metric of every host was judged and is well, 10 if not.
+    The exit code is 0 if every metric of every host was judged and is good, 10 if not.
     """
     from agent.core.errors import ExitCode
     from agent.diagnosis.baseline import read_baselines
@@ -95,15 +101,17 @@ def baseline(
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
     rules: Annotated[
         Path | None,
-        typer.Option("--rules", help="Leave hosts out that violate these.", show_default=False),
+        typer.Option(
+            "--rules", help="Leave out hosts that violate the rules of this file.", show_default=False
+        ),
     ] = None,
     group_by: GroupBy = None,
     least_hosts: Annotated[
-        int, typer.Option("--least-hosts", min=1, help="A metric of fewer hosts has no baseline.")
+        int, typer.Option("--least-hosts", min=1, help="Number of hosts that a metric needs for a baseline.")
     ] = 4,
     as_json: AsJson = False,
 ) -> None:
-    """Write what healthy hosts measure: median and MAD, without the hosts that stand apart."""
+    """Write the baseline of healthy hosts: median and MAD of each metric, without outliers."""
     from agent.core.errors import UsageError, host_errors
     from agent.diagnosis.baseline import baseline_to_json, make_baselines
     from agent.diagnosis.groups import group_hosts, read_facts

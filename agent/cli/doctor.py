@@ -20,7 +20,7 @@ OptionalProfiles = Annotated[
     typer.Option(
         "--profile",
         "-p",
-        help="Also see whether this profile can run here.",
+        help="Also check whether this profile can run here.",
         show_default=False,
         autocompletion=complete_profiles,
     ),
@@ -33,10 +33,10 @@ def doctor(
     parameters: Parameters = None,
     package_dir: PackageDir = None,
     bundle: BundleFolder = None,
-    results_dir: Annotated[Path, typer.Option(help="Where results will be written.")] = Path("results"),
+    results_dir: Annotated[Path, typer.Option(help="The folder of all runs.")] = Path("results"),
     as_json: AsJson = False,
 ) -> None:
-    """Look at what a run needs of this host and say what to do about what is missing; changes nothing."""
+    """Check what a run needs on this host, and name a remedy for each problem; nothing is changed."""
     import tempfile
 
     from agent.core.errors import ExitCode
@@ -49,6 +49,7 @@ def doctor(
         check_plan,
         check_secrets,
         check_servers,
+        for_profile,
     )
     from agent.facts import Facts, LocalHost
     from agent.facts.agent_paths import PACKAGE_DIR
@@ -56,7 +57,7 @@ def doctor(
     modelled = {PACKAGE_DIR.name: package_dir.absolute()} if package_dir else {}
     facts = Facts(LocalHost(), modelled)
     checks = check_host(facts, results_dir.absolute(), Path(tempfile.gettempdir()))
-    checks += check_gpus(facts) + check_amd_gpus(facts)
+    gpu_checks = check_gpus(facts) + check_amd_gpus(facts)
     if named := [*(profiles or ()), *(profile or ())]:
         from agent.run.session import plan
 
@@ -65,10 +66,12 @@ def doctor(
             folders=False,
         )
         read, planned = run.profile, run.components
-        checks = agree(checks, planned)
+        checks = agree([*checks, *for_profile(gpu_checks, planned)], planned)
         checks += check_secrets(read) + check_plan(planned)
         if bundle is None:
             checks += check_servers(planned, facts)
+    else:
+        checks += gpu_checks
     if as_json:
         import dataclasses
 
@@ -87,7 +90,7 @@ def _show(checks: Sequence[Check]) -> None:
     """Print problems, then warnings, then the rest; checks with the same cause are one entry."""
     from rich.text import Text
 
-    from agent.cli.layout import print_entry
+    from agent.core.layout import print_entry
     from agent.core.terminal import safe_console
     from agent.doctor import Status
 

@@ -60,7 +60,7 @@ def facts(
     if names:
         _show_whole({fact.name: (fact.source, values[fact.name]) for fact in chosen})
         return
-    from agent.cli.layout import print_columns
+    from agent.core.layout import print_columns
 
     rows = [(fact.name, " ".join(_brief(values[fact.name]).split())) for fact in chosen]
     print_columns(safe_console(highlight=False), ("fact", "value"), rows)

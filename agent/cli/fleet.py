@@ -53,7 +53,7 @@ INVENTORY = typer.Option(
     show_default=False,
 )
 Limit = Annotated[
-    str, typer.Option("--limit", "-l", help="Only these: names, groups, web*, ~regex, a:&b, !c, @file.")
+    str, typer.Option("--limit", "-l", help="Only these hosts: names, groups, web*, ~regex, a:&b, !c, @file.")
 ]
 FleetRun = Annotated[
     str | None,
@@ -64,10 +64,12 @@ FleetRun = Annotated[
     ),
 ]
 AskPassword = Annotated[bool, typer.Option("--ask-password", "-k", help="Ask for the SSH password, once.")]
-AskPassphrase = Annotated[bool, typer.Option("--ask-passphrase", help="Ask for the SSH key's, once.")]
-AskSudo = Annotated[bool, typer.Option("--ask-sudo-password", "-K", help="Ask for sudo's password, once.")]
+AskPassphrase = Annotated[
+    bool, typer.Option("--ask-passphrase", help="Ask for the passphrase of the SSH key, once.")
+]
+AskSudo = Annotated[bool, typer.Option("--ask-sudo-password", "-K", help="Ask for the sudo password, once.")]
 AcceptKeys = Annotated[
-    bool, typer.Option("--accept-new-host-keys", help="Write unknown host keys down and trust them.")
+    bool, typer.Option("--accept-new-host-keys", help="Store unknown host keys and trust them.")
 ]
 
 
@@ -84,7 +86,7 @@ def run(
     samples: Samples = None,
     settings: Settings = None,
     iterations: Annotated[
-        int | None, typer.Option("--iterations", min=1, help="Rounds of all actions.")
+        int | None, typer.Option("--iterations", min=1, help="Number of times to run all actions.")
     ] = None,
     timeout: Timeout = "",
     fail_fast: FailFast = False,
@@ -97,7 +99,7 @@ def run(
         Path | None,
         typer.Option(
             "--package-dir",
-            help="Where the hosts keep environments and downloads.",
+            help="The hosts' folder of environments and downloads.",
             show_default="each host's default",
         ),
     ] = None,
@@ -107,28 +109,42 @@ def run(
     ] = None,
     experiment_id: ExperimentId = "",
     results_dir: ResultsDir = Path("results"),
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Reboot hosts where a dependency needs it.")
-    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Reboot hosts if a dependency needs it.")] = False,
     arm: Arm = False,
-    sudo: Annotated[bool, typer.Option("--sudo", help="Be root there, through sudo.")] = False,
-    pool: Annotated[int, typer.Option("--pool", min=1, help="Hosts worked on at the same time.")] = 32,
-    canary: Annotated[int, typer.Option("--canary", min=0, help="So many go first; a failure stops.")] = 0,
-    batch: Annotated[str, typer.Option("--batch", help="Hosts that run at the same time: 8, 25%.")] = "",
+    sudo: Annotated[bool, typer.Option("--sudo", help="Run as root on the hosts, through sudo.")] = False,
+    pool: Annotated[
+        int,
+        typer.Option(
+            "--pool",
+            min=1,
+            help="Number of hosts that are connected, prepared or collected at the same time.",
+        ),
+    ] = 32,
+    canary: Annotated[
+        int,
+        typer.Option(
+            "--canary", min=0, help="Number of hosts that run first; if one fails, no other host starts."
+        ),
+    ] = 0,
+    batch: Annotated[
+        str, typer.Option("--batch", help="Number of hosts that run at the same time: 8, 25%.")
+    ] = "",
     max_failures: Annotated[
-        str, typer.Option("--max-failures", help="If more fail, no other starts: 3, 10%.")
+        str, typer.Option("--max-failures", help="If more hosts fail, no other host starts: 3, 10%.")
     ] = "",
     connect_timeout: Annotated[
         float, typer.Option("--connect-timeout", min=1, help="Seconds for one connection.")
     ] = 20,
     host_timeout: Annotated[
-        str, typer.Option("--host-timeout", help="Time for all of one host: 90 (minutes), 01:30:00.")
+        str, typer.Option("--host-timeout", help="Time limit for each host: 90 (minutes), 01:30:00.")
     ] = "",
     reconnect_timeout: Annotated[
-        float, typer.Option("--reconnect-timeout", help="Seconds a host may be gone while it runs.")
+        float,
+        typer.Option("--reconnect-timeout", help="Seconds that a host may be unreachable during its run."),
     ] = 900,
     bundle: Annotated[
-        list[Path] | None, typer.Option("--bundle", help="What vcagent bundle made.", show_default=False)
+        list[Path] | None,
+        typer.Option("--bundle", help="Agent file that vcagent bundle made.", show_default=False),
     ] = None,
     wheels: Annotated[
         Path | None, typer.Option("--wheels", help="Make bundles from these wheels.", show_default=False)
@@ -138,11 +154,13 @@ def run(
     ),
     known_hosts: Annotated[
         Path | None,
-        typer.Option("--known-hosts", help="Host keys.", show_default="as the SSH configuration says"),
+        typer.Option(
+            "--known-hosts", help="File of known host keys.", show_default="as the SSH configuration says"
+        ),
     ] = None,
     accept_new_host_keys: AcceptKeys = False,
     strict_host_keys: Annotated[
-        bool, typer.Option("--strict-host-keys", help="Start nothing if one host key is not known.")
+        bool, typer.Option("--strict-host-keys", help="Start nothing if a host key is unknown.")
     ] = False,
     host_dir: Annotated[
         str,
@@ -158,25 +176,29 @@ def run(
     ] = "ssh",
     partition: Annotated[
         str,
-        typer.Option("--partition", help="Slurm's; its nodes, where none are named.", show_default=False),
+        typer.Option(
+            "--partition", help="Slurm partition; all its nodes if no nodes are named.", show_default=False
+        ),
     ] = "",
     nodelist: Annotated[
-        str, typer.Option("--nodelist", "-w", help="Slurm's nodes: gpu-[01-16].", show_default=False)
+        str, typer.Option("--nodelist", "-w", help="Slurm nodes: gpu-[01-16].", show_default=False)
     ] = "",
     sbatch: Annotated[
         list[str] | None,
-        typer.Option("--sbatch", help='More for sbatch: "--account=a --gres=gpu:8".', show_default=False),
+        typer.Option(
+            "--sbatch", help='More options for sbatch: "--account=a --gres=gpu:8".', show_default=False
+        ),
     ] = None,
     client_id: Annotated[str, typer.Option("--client-id", "--agent-id", hidden=True)] = "",
     clean_first: Annotated[str, typer.Option("--clean", hidden=True)] = "",
     verbose: Annotated[
         bool,
-        typer.Option("--verbose", "-v", help="A line for each step of each host, in place of the table."),
+        typer.Option("--verbose", "-v", help="Show a line for each step of each host instead of the table."),
     ] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Bring the agent to every host, run the profile there, bring the results home."""
+    """Copy the agent to every host, run the profile there, and collect the results."""
     import shlex
 
     from agent.core.errors import UsageError
@@ -249,7 +271,7 @@ def stop(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """End a fleet run's runs on its hosts, and start no other; what they have done by then comes home."""
+    """Stop the runs on the hosts of a fleet run, start no other host, and collect the results so far."""
     from agent.fleet.run import stop_fleet
 
     wishes = _wishes(ask_password, ask_passphrase, ask_sudo_password, quiet=quiet or as_json)
@@ -276,11 +298,11 @@ def clean(
         typer.Argument(metavar="RUN", help="Fleet runs: ids, beginnings, folders.", show_default="all"),
     ] = None,
     older_than: Annotated[
-        str, typer.Option("--older-than", help="Leave what is newer: 12h, 7d, 4w.", show_default=False)
+        str, typer.Option("--older-than", help="Keep runs that are newer: 12h, 7d, 4w.", show_default=False)
     ] = "",
     limit: Limit = "",
     force: Annotated[
-        bool, typer.Option("--force", help="Also runs whose changes to their hosts stand.")
+        bool, typer.Option("--force", help="Also remove runs whose changes to their hosts are not undone.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")] = False,
     results_dir: ResultsDir = Path("results"),
@@ -289,9 +311,9 @@ def clean(
     ask_sudo_password: AskSudo = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove what fleet runs left on their hosts: the runs' folders, and the agent where no run needs it.
+    """Remove the folders of fleet runs from their hosts, and the agent if no run needs it.
 
-    The results that came home stay: vcagent runs lists them.
+    The collected results stay: vcagent runs lists them.
     """
     import sys
 
@@ -391,7 +413,7 @@ _add_follow_up(
 
 @app.command()
 def status(run: FleetRun = None, results_dir: ResultsDir = Path("results"), as_json: AsJson = False) -> None:
-    """Show where each host of a fleet run stands, from its journal."""
+    """Show the state of each host of a fleet run, from its journal."""
     from agent.fleet.display import host_table
     from agent.fleet.record import FleetRecord, is_worked_on, recorded
     from agent.store.journal import Journal
@@ -431,7 +453,7 @@ def status(run: FleetRun = None, results_dir: ResultsDir = Path("results"), as_j
 
 @app.command()
 def hosts(inventory: Annotated[list[str], INVENTORY], limit: Limit = "", as_json: AsJson = False) -> None:
-    """Show what an inventory says of its hosts; connects to none."""
+    """List the hosts of an inventory; connects to none."""
     from agent.core.secrets import Secrets
     from agent.fleet.inventory import limited, read_inventory
     from agent.fleet.record import host_to_json
@@ -555,13 +577,13 @@ def _finish(finished: FinishedFleet, *, as_json: bool) -> None:
         from agent.fleet.terminal import render_fleet
 
         render_fleet(finished.description, safe_console())
-        say(f"{run_dir}/report.html")
+        say(f"Report: {run_dir}/report.html")
         if finished.exit_code is ExitCode.INTERRUPTED:
             say(f"the hosts go on; follow them again with: vcagent fleet resume {run_dir.name}")
             if finished.description["via"] == _SLURM:
-                say(f"or take what is left out of the queue: scancel --name={run_dir.name}")
+                say(f"or cancel the jobs that are still queued: scancel --name={run_dir.name}")
         elif any(host["may_go_on"] for host in finished.description["hosts"]):
-            say(f"runs on lost hosts may go on; bring them home with: vcagent fleet resume {run_dir.name}")
+            say(f"runs on lost hosts may go on; collect them with: vcagent fleet resume {run_dir.name}")
         elif (run_dir / FAILED_FILE).is_file():
-            say(f"try the others again with: vcagent fleet retry {run_dir.name}")
+            say(f"run the failed hosts again: vcagent fleet retry {run_dir.name}")
     raise typer.Exit(finished.exit_code)

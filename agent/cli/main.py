@@ -95,8 +95,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    help="Brings a host to the state a profile asks for, runs the benchmark, "
-    "and says whether the result counts.\n\n"
+    help="Brings a host to the state that a profile describes, runs the benchmark, "
+    "and judges whether the result counts.\n\n"
     "[bold]vcagent --profile PERF-CPU-MLPERF.yaml[/] runs a profile; all options: vcagent run --help.",
 )
 
@@ -289,11 +289,12 @@ def main() -> None:
             sys.exit(ExitCode.INTERRUPTED)
         raise
     except Exception as error:
-        if not as_json:
-            raise
-        from agent.core.errors import unexpected
+        from agent.core.errors import HostError, unexpected
 
-        _end_with(unexpected(error, "vcagent"), as_json=True)
+        known = unexpected(error, "vcagent")
+        if not (as_json or isinstance(known, HostError)):  # a defect: its traceback tells where
+            raise
+        _end_with(known, as_json=as_json)
 
 
 def _end_with(error: VcagentError, *, as_json: bool) -> NoReturn:

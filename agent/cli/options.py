@@ -39,7 +39,7 @@ Parameters = Annotated[
 ]
 Samples = Annotated[
     int | None,
-    typer.Option("--samples", min=1, help="Short for --parameters Samples=N.", show_default=False),
+    typer.Option("--samples", min=1, help="The same as --parameters Samples=N.", show_default=False),
 ]
 Metadata = Annotated[
     list[str] | None,
@@ -49,42 +49,46 @@ Scenarios = Annotated[
     str,
     typer.Option(
         "--scenarios",
-        help="Run only these, or all but: a,b or -c.",
+        help="Run only these scenarios (a,b), or all except some (-c).",
         show_default=False,
         autocompletion=complete_scenarios,
     ),
 ]
 OnlyDependencies = Annotated[
-    bool, typer.Option("--dependencies", "-d", help="Only bring the host to its state; run nothing.")
+    bool, typer.Option("--dependencies", "-d", help="Run the dependencies and no action.")
 ]
 Timeout = Annotated[
     str,
     typer.Option(
         "--timeout",
         "-t",
-        help="Repeat the actions for minutes or hh:mm:ss, then stop at once; "
-        "with ,deterministic when the action is done, "
-        "with ,deterministic* when all are; never for no end.",
+        help="Repeat the actions for this time (minutes or hh:mm:ss), then stop at once; "
+        "with ,deterministic after the current action, "
+        "with ,deterministic* after the current round. The value never repeats them without end.",
         show_default=False,
     ),
 ]
 FailFast = Annotated[bool, typer.Option("--fail-fast", "-f", help="End at the first failed action.")]
 KeepServing = Annotated[
     bool,
-    typer.Option("--keep-serving", help="The last server stays; vcagent runs has its address."),
+    typer.Option("--keep-serving", help="Leave the last server running; vcagent runs shows its address."),
 ]
-ExperimentId = Annotated[str, typer.Option("--experiment-id", help="Groups runs.", show_default="new")]
+ExperimentId = Annotated[
+    str, typer.Option("--experiment-id", help="An id that several runs share.", show_default="new")
+]
 Sinks = Annotated[
     list[str] | None,
     typer.Option(
-        "--sink", help="Also send records there: NAME or NAME:settings; repeatable.", show_default=False
+        "--sink",
+        help="Also send records to this sink: NAME or NAME:settings; repeatable.",
+        show_default=False,
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 ResultsDir = Annotated[Path, typer.Option("--results-dir", "--log-dir", help="The folder of all runs.")]
 PackageDir = Annotated[
     Path | None,
-    typer.Option("--package-dir", help="Where environments and downloads are kept.", show_default=False),
+    typer.Option("--package-dir", help="The folder of environments and downloads.", show_default=False),
 ]
 BundleFolder = Annotated[
     Path | None,
@@ -98,7 +102,7 @@ IndexDir = Annotated[
     Path | None,
     typer.Option(
         "--index-dir",
-        help="Where the index of records is kept; it can be deleted.",
+        help="The folder of the index of records; it can be deleted.",
         show_default="a folder of the cache",
     ),
 ]
@@ -107,31 +111,35 @@ AllowReboot = Annotated[
     typer.Option(
         "--yes",
         "-y",
-        help="Do not ask: reboot this host where a dependency needs it and go on by itself; clean.",
+        help="Answer yes to every question: reboot this host if a dependency needs it, then continue; clean.",
     ),
 ]
 Arm = Annotated[
-    bool, typer.Option("--arm", help="Go on by itself after a reboot, which is left to you without --yes.")
+    bool,
+    typer.Option(
+        "--arm", help="Continue the run after a reboot of your own; with --yes vcagent reboots itself."
+    ),
 ]
 Clean = Annotated[
     str,
     typer.Option(
         "--clean",
-        help="First remove logs, packages, state, temp or all (alone: all); asks unless --yes.",
+        help="First remove logs, packages, state, temp or all (without a value: all); asks unless --yes.",
         show_default=False,
     ),
 ]
 Run = Annotated[
     str | None,
     typer.Argument(
-        help="The run's id, its beginning, or its folder.",
+        help="Id of the run, the beginning of the id, or the run's folder.",
         show_default="the latest",
         autocompletion=complete_runs,
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Iterations = Annotated[
-    int | None, typer.Option("--iterations", "-i", min=1, help="Rounds of all actions.", show_default="1")
+    int | None,
+    typer.Option("--iterations", "-i", min=1, help="Number of times to run all actions.", show_default="1"),
 ]
 ClientId = Annotated[
     str,
@@ -139,20 +147,28 @@ ClientId = Annotated[
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Any parameter of any element: scenario.parameter=value.", show_default=False),
+    typer.Option(
+        "--set", help="Set any parameter of any element: scenario.parameter=value.", show_default=False
+    ),
 ]
 RunId = Annotated[
-    str, typer.Option("--run-id", help="The run's name: results/NAME; must be new.", show_default="new")
+    str,
+    typer.Option(
+        "--run-id", help="Name of the run and of its folder in results; must be new.", show_default="new"
+    ),
 ]
 System = Annotated[
     str,
-    typer.Option("--system", "-s", help="The system that starts the run, for records.", show_default=False),
+    typer.Option(
+        "--system", "-s", help="Name of the system that starts the run, for the records.", show_default=False
+    ),
 ]
 LogLevel = Annotated[
-    str, typer.Option("--log-level", "--ll", help="Of logs/vcagent.jsonl: debug to critical, or 0 to 5.")
+    str,
+    typer.Option("--log-level", "--ll", help="Level of logs/vcagent.jsonl: debug to critical, or 0 to 5."),
 ]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Show reasons, commands and all that steps tell.")
+    bool, typer.Option("--verbose", "-v", help="Show reasons, commands and the output of steps.")
 ]
 
 

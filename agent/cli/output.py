@@ -72,9 +72,10 @@ def print_error(error: VcagentError) -> None:
 
     from rich.text import Text
 
+    from agent.core.layout import print_lines
     from agent.core.secrets import Secrets
     from agent.core.terminal import safe_console
 
-    text = Text("error: ", style="bold red")
-    text.append(Secrets(environment=os.environ).mask(str(error)), style="not bold default")
-    safe_console(stderr=True, highlight=False, soft_wrap=True).print(text)
+    text = Secrets(environment=os.environ).mask(str(error))
+    console = safe_console(stderr=True, highlight=False)
+    print_lines(console, text, lead=Text("error: ", style="bold red"))

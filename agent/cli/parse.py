@@ -27,17 +27,17 @@ def parse(
     format: Annotated[  # noqa: A002 (the option's name)
         str | None,
         typer.Option(
-            "--format", "-F", help="The format; found by looking where left out.", show_default=False
+            "--format", "-F", help="The format; recognised from the content by default.", show_default=False
         ),
     ] = None,
     show_all: Annotated[
-        bool, typer.Option("--all", "-a", help="Show every metric, not the main ones.")
+        bool, typer.Option("--all", "-a", help="Show every metric, not only the main ones.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Read a tool's raw output: the verdict, its reasons with remedies, and the numbers.
 
-    Ends with 0 if the result is valid, 7 if it is INVALID, 6 if it is cut or there is none.
+    The exit code is 0 if the result is VALID, 7 if it is INVALID, 6 if it is incomplete or missing.
     """
     from agent.cli.output import say
     from agent.component.parsing import broken_parsers, exit_code, parse_path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,8 @@ import typer
 from agent.cli.options import AsJson, IndexDir, ResultsDir
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from agent.query.asking import Answer
     from agent.query.index import Index
 
@@ -57,9 +60,7 @@ def query(
         raise UsageError(
             f"there are no runs in {root}", remedy="name the folder of the runs with --results-dir"
         )
-    places = {path.parent: path.parent.resolve() for path in found}
-    folders = dict.fromkeys(places[path.parent] / path.name for path in found)
-    with ask(sql, list(folders), open_index(index_dir)) as answer:
+    with ask(sql, _absolute(found), open_index(index_dir)) as answer:
         if as_json:
             _print_json(answer)
         elif as_csv:
@@ -68,10 +69,20 @@ def query(
             _print_table(answer)
 
 
+def _absolute(found: Iterable[Path]) -> list[Path]:
+    """Return absolute folders, each once; the folder that many of them are in is resolved once."""
+    places: dict[str, Path] = {}
+    folders: dict[Path, None] = {}
+    for path in found:
+        parent, name = os.path.split(path)
+        if parent not in places:
+            places[parent] = Path(parent).resolve()
+        folders[places[parent] / name] = None
+    return list(folders)
+
+
 def open_index(folder: Path | None) -> Index:
     """Return the index in a folder; without one, in this user's cache."""
-    import os
-
     from agent.cli.output import say
     from agent.facts.agent_paths import cache_dir
     from agent.query.index import Index

@@ -86,7 +86,10 @@ def _report_fleet(folder: Path, *, as_json: bool) -> None:
 
         print_json(description)
         return
+    from agent.cli.output import say
     from agent.core.terminal import safe_console
     from agent.fleet.terminal import render_fleet
+    from agent.report.html import REPORT_FILE
 
     render_fleet(description, safe_console())
+    say(f"Report: {folder / REPORT_FILE}")

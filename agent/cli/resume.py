@@ -18,7 +18,7 @@ def resume(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Go on with a run where it stopped: what is done is not done again."""
+    """Continue a run where it stopped; completed steps are not repeated."""
     from agent.cli.finish import finish
     from agent.core.hub_token import adopt_hub_token
     from agent.core.progress import run_progress

@@ -77,13 +77,12 @@ def runs(
 
         print_document(RunsDocument, {"runs": rows})
         return
-    from agent.cli.layout import print_columns
+    from agent.core.layout import print_columns, print_lines
     from agent.core.terminal import safe_console
 
     console = safe_console(highlight=False)
     if not rows:
-        none = f"no run in {results_dir} fits" if where else f"there are no runs in {results_dir}"
-        console.print(none)
+        print_lines(console, f"no run in {results_dir} fits" if where else _no_runs(results_dir))
         return
     cells = [(row["run_id"], _state(row), _age(row["start"]), row["profile"] or "") for row in rows]
     print_columns(console, ("run", "verdict", "age", "profile"), cells)
@@ -96,9 +95,16 @@ def runs(
             )
 
 
+def _no_runs(results_dir: Path) -> str:
+    return (
+        f"there are no runs in {results_dir}\n"
+        "  → start one: vcagent --profile PERF-CPU-MLPERF; or name another folder: --results-dir"
+    )
+
+
 def _state(row: dict[str, Any]) -> str:
     """Return the verdict of a run, or how it ended."""
-    ended = {0: "done", 8: "reboot pending", 9: "interrupted", 10: "some hosts failed"}
+    ended = {0: "done", 8: "reboot pending", 9: "interrupted", 10: "failed"}
     code = row["exit_code"]
     state = "unfinished" if code is None else row["verdict"] or ended.get(code, f"exit code {code}")
     return state if row["hosts"] is None else f"{state}, fleet of {row['hosts'] or '?'}"

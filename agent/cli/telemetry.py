@@ -1,4 +1,4 @@
-"""``vcagent telemetry``: how far the sinks of runs have come, and bring them the rest."""
+"""``vcagent telemetry``: what the sinks of runs have received, and delivery of the rest."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from agent.cli.options import AsJson, ResultsDir, Sinks
 if TYPE_CHECKING:
     from agent.store.journal import Journal
 
-app = typer.Typer(no_args_is_help=True, help="See how far the sinks of runs have come; bring them the rest.")
+app = typer.Typer(
+    no_args_is_help=True, help="Show what the sinks of runs have received, and deliver the rest."
+)
 
 Runs = Annotated[
     list[str],
     typer.Argument(
         metavar="RUN",
-        help="Run ids, beginnings of them, or folders; without: all.",
+        help="Run ids, beginnings of ids, or folders; all runs by default.",
         show_default=False,
         autocompletion=complete_runs,
     ),
@@ -32,7 +34,7 @@ def status(
     results_dir: ResultsDir = Path("results"),
     as_json: AsJson = False,
 ) -> None:
-    """Show for each run and sink what was delivered, what waits, what was refused, and why."""
+    """Show for each run and sink the delivered, waiting and refused records, and the reasons."""
     rows = [row for folder in _folders(results_dir, run) for row in _standing(folder)]
     if as_json:
         from agent.cli.output import print_document
@@ -58,7 +60,7 @@ def flush(
     run: Runs = [],  # noqa: B006 - typer copies it
     results_dir: ResultsDir = Path("results"),
     sink: Sinks = None,
-    wait: Annotated[float, typer.Option(help="Seconds to go on trying for each sink.", min=0)] = 30,
+    wait: Annotated[float, typer.Option(help="Seconds to keep trying each sink.", min=0)] = 30,
     refused: Annotated[
         bool, typer.Option("--refused", help="Also send again the records that a sink refused.")
     ] = False,
@@ -67,7 +69,7 @@ def flush(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Bring the sinks of ended runs all that they do not have yet.
+    """Deliver to the sinks of ended runs everything that they do not have yet.
 
     Without --sink these are the sinks that each run was started with; with it, also others.
     """

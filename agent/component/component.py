@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from agent.core.progress import Progress
     from agent.core.records import MetadataValue, Metric, ParsedOutput
     from agent.facts import Facts
+    from agent.host.containers import ContainerSpec
     from agent.host.processes import ProcessRunner
 
 SERVICE_PREFIX = "service:"
@@ -181,6 +182,17 @@ class Relaunch:
 
 
 @dataclass(frozen=True)
+class RelaunchInContainer:
+    """How a service in a container is started once more, at the same address, as its first process.
+
+    Args:
+        spec: the container; it stays when the run has ended.
+    """
+
+    spec: ContainerSpec
+
+
+@dataclass(frozen=True)
 class Service:
     """A server or process that continues after the step that started it.
 
@@ -196,7 +208,7 @@ class Service:
     values: Mapping[str, MetadataValue]
     stop: Callable[[], object]
     death: Callable[[], str | None]
-    relaunch: Relaunch | None = None
+    relaunch: Relaunch | RelaunchInContainer | None = None
 
 
 @dataclass(frozen=True)
@@ -272,9 +284,13 @@ class Component(ABC):  # noqa: B024 - its subclasses define their methods
 
     A class is registered by an entry point of the group ``vcagent.components``, under its type name.
     Several profile elements of one type are several instances.
+
+    Attributes:
+        is_for_gpus: True if every element of this type needs GPUs.
     """
 
     Parameters: ClassVar[type[ComponentParameters]] = ComponentParameters
+    is_for_gpus: ClassVar[bool] = False
 
     def __init__(self, parameters: ComponentParameters) -> None:
         self.parameters = parameters
@@ -290,6 +306,15 @@ class Component(ABC):  # noqa: B024 - its subclasses define their methods
             HostError: if a bundle cannot carry it.
         """
         return ()
+
+    def uses_gpus(self, facts: Facts) -> bool:  # noqa: ARG002 - for those that depend on the host
+        """Return True if it needs GPUs, so that a sick GPU is a problem; by default those of its container.
+
+        Args:
+            facts: the host.
+        """
+        container = getattr(self.parameters, "container", None)
+        return self.is_for_gpus or (container is not None and container.gpus != "none")
 
 
 class _Planned(Component):

@@ -12,7 +12,10 @@ from agent.host.containers.engine import ContainerEngine
 from agent.host.containers.records import RECORDS
 
 if TYPE_CHECKING:
+    import threading
+
     from agent.component.component import StepContext
+    from agent.host.processes import ProcessRunner
 
 
 def connect(context: StepContext, address: str | None = None) -> ContainerEngine:
@@ -26,13 +29,30 @@ def connect(context: StepContext, address: str | None = None) -> ContainerEngine
     Raises:
         ContainerError: if no engine answers; with the remedy.
     """
+    return engine_of_run(context.processes, context.run_dir, context.stop, address)
+
+
+def engine_of_run(
+    processes: ProcessRunner, run_dir: Path, stop: threading.Event, address: str | None = None
+) -> ContainerEngine:
+    """Connect a run to the engine; see ``connect``.
+
+    Args:
+        processes: those of the run, which know its id and its secrets.
+        run_dir: the run's folder.
+        stop: set when the run is asked to stop.
+        address: the engine's.
+
+    Raises:
+        ContainerError: if no engine answers; with the remedy.
+    """
     return ContainerEngine(
         connected(address, _docker_config()),
-        run_id=context.processes.run_id,
-        step=context.processes.step,
-        secrets=context.processes.secrets,
-        stop=context.stop,
-        records=context.run_dir / RECORDS,
+        run_id=processes.run_id,
+        step=processes.step,
+        secrets=processes.secrets,
+        stop=stop,
+        records=run_dir / RECORDS,
     )
 
 

@@ -26,8 +26,8 @@ class Fetching:
         scratch: a temporary folder, shared by all downloads of one bundle.
         facts: the host that the bundle is for.
         wheels: a folder of wheels that replaces the package index.
-        apt_sources: a file with the apt repositories of the bundle's platform; by default those of this
-            host, if it has the same distribution, or the distribution's own servers.
+        repositories: a file with the repositories of the bundle's platform; by default those of this host, if
+            it has the same distribution, or with apt the distribution's own servers.
         say: shows what happens.
     """
 
@@ -35,7 +35,7 @@ class Fetching:
     scratch: Path
     facts: Facts
     wheels: Path | None = None
-    apt_sources: Path | None = None
+    repositories: Path | None = None
     say: Callable[[str], None] = lambda _text: None
 
 

@@ -66,6 +66,20 @@ def open_container(
     return running
 
 
+def remove_earlier_container(context: StepContext, purpose: str) -> None:
+    """Remove the container that an earlier process of this run made for a purpose, if there is one.
+
+    Raises:
+        ContainerError: if the engine does not answer, or does not remove it.
+    """
+    from agent.component.container_engine import connect
+    from agent.host.containers.records import RECORDS
+
+    if (context.run_dir / RECORDS / f"{purpose}.json").exists():
+        with connect(context) as engine:
+            engine.remove(purpose)
+
+
 def load_image(reference: str, context: StepContext) -> bool:
     """Load an image from the bundle of this run; return False if the run has no bundle.
 

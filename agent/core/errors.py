@@ -205,6 +205,20 @@ class InterruptedRunError(VcagentError):
     exit_code = ExitCode.INTERRUPTED
 
 
+_FREE_SPACE = "free some space on this machine, then resume the run"
+
+
+def is_disk_full(error: Exception) -> bool:
+    """Return True if a file, or SQLite, failed because the disk is full or the user's quota is used up."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    # SQLite reports a full disk as an I/O error where it extends the memory of its write-ahead log.
+    return type(error).__module__ == "sqlite3" and str(error) in (
+        "database or disk is full",
+        "disk I/O error",
+    )
+
+
 def unexpected(error: Exception, what: str) -> VcagentError:
     """Return the error for an unexpected exception; its details contain the place where it happened."""
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
@@ -212,10 +226,10 @@ def unexpected(error: Exception, what: str) -> VcagentError:
             f"{what} ran out of file descriptors: {error}",
             remedy="raise the limit (ulimit -n), or work on fewer at the same time (fleet run: --batch)",
         )
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_disk_full(error):
         return HostError(
-            f"the disk is full: {what} cannot write {error.filename or 'its files'}",
-            remedy="free some space on this machine, then resume the run",
+            f"the disk is full: {what} cannot write {getattr(error, 'filename', None) or 'its files'}",
+            remedy=_FREE_SPACE,
         )
     frames = traceback.extract_tb(error.__traceback__)
     return VcagentError(
@@ -244,5 +258,8 @@ def host_errors(what: str) -> Iterator[None]:
         yield
     except (OSError, sqlite3.Error) as error:
         raise HostError(
-            f"{what} cannot be used: {error}", remedy="see whether the disk is full, read-only or not yours"
+            f"{what} cannot be used: {error}",
+            remedy=f"{_FREE_SPACE} (the disk is full, or broken)"
+            if is_disk_full(error)
+            else "see whether the disk is full, read-only or not yours",
         ) from error

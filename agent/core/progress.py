@@ -295,7 +295,9 @@ class LiveProgress(RunProgress):
         self._bars.stop()
 
     def _noted(self, text: str) -> None:
-        self._bars.console.print(text, markup=False, highlight=False)
+        from agent.core.layout import print_lines
+
+        print_lines(self._console, text)
 
     def _started(self, step: StepProgress) -> None:
         from rich.markup import escape

@@ -160,7 +160,7 @@ class Diagnosis:
 
     Args:
         hosts: the hosts by name.
-        warnings: values that could not be judged, with reasons.
+        warnings: values that could not be judged, with reasons; and that suspect hosts need more runs.
     """
 
     hosts: tuple[HostDiagnosis, ...]

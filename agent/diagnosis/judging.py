@@ -131,6 +131,7 @@ class _Judge:
         self._reasons = {metric: one for metric, one in found.items() if isinstance(one, str)}
         self._notes: dict[str, Counter[str]] = {rule.name: Counter() for rule in rules}
         self._unjudged: dict[str, list[Unjudged]] = {}
+        self._by_one_run: set[str] = set()
         for metric, baseline in self._baselines.items():
             unit = observed.metrics[metric].unit
             if unit and baseline.unit and unit != baseline.unit:
@@ -172,6 +173,10 @@ class _Judge:
                 (suspicions if rule.is_suspicion else defects).extend(found[rule.name])
         sick = {defect.metric for defect in defects}
         suspicions = [one for one in suspicions if one.metric not in sick]
+        if any(
+            one.function is Function.VARIANCE and len(values[one.metric or ""]) == 1 for one in suspicions
+        ):
+            self._by_one_run.add(host)
         about = {metric for rule in self._rules for metric in self._metrics[rule.name]}
         absent = tuple(sorted(about - values.keys())) if values else ()
         unjudged = tuple(self._unjudged.get(host, ()))
@@ -257,7 +262,7 @@ class _Judge:
         if baseline:
             variables = variance_variables(value, baseline, kind) | self._chances(host, metric, baseline)
             if criterion.uses(NOISE_CHANCE):
-                variables |= self._noise_chance(host, metric, baseline, variables)
+                variables |= self._noise_chance(host, metric, baseline)
             if kind.relativity not in SIGNS and criterion.names.keys() & _SIDED:
                 self._notes[rule.name]["neither more nor less is better"] += 1
                 return None
@@ -313,20 +318,12 @@ class _Judge:
                 found[WORST_CHANCE] = min(1.0, 2 * tail * self.family.runs)
         return found
 
-    def _noise_chance(
-        self, host: str, metric: str, baseline: Baseline, known: Mapping[str, float]
-    ) -> dict[str, float]:
-        """Return the probability that noise of any shape explains the host's runs, over all judged values.
-
-        A single run does not show the shape of the noise: its probability is ``chance``, of those known.
-        """
-        runs = self._observed.hosts[host][metric]
-        if len(runs) == 1:
-            return {NOISE_CHANCE: known[CHANCE]} if CHANCE in known else {}
+    def _noise_chance(self, host: str, metric: str, baseline: Baseline) -> dict[str, float]:
+        """Return the probability that noise of any shape explains the host's runs, over all judged values."""
         sign = SIGNS.get(self._observed.metrics[metric].relativity)
         if not (sign and baseline.runs):
             return {}
-        tail = baseline.runs.noise_tail(runs, host, sign, baseline.value)
+        tail = baseline.runs.noise_tail(self._observed.hosts[host][metric], host, sign, baseline.value)
         if tail is None:
             return {}
         dropped = len(baseline.dropped) if host in baseline.dropped else 1
@@ -361,7 +358,7 @@ class _Judge:
         return Defect(rule.name, rule.function, rule.categories, criterion.text, evidence=evidence)
 
     def warnings(self) -> tuple[str, ...]:
-        """Return the values that the rules could not judge, in the order of the rules."""
+        """Return the values that the rules could not judge, in the order of the rules, and what to do."""
         lines = []
         for rule in self._rules:
             needs_metrics = rule.function not in (Function.FAILURE_CHECK, Function.MULTI_RULES)
@@ -371,6 +368,12 @@ class _Judge:
                 f"{rule.name}: {count} value{'s' * (count > 1)} not judged, {why}"
                 for why, count in sorted(self._notes[rule.name].items())
             ]
+        if count := len(self._by_one_run):
+            hosts = "1 host is" if count == 1 else f"{count} hosts are"
+            lines.append(
+                f"{hosts} suspect because of a single run, which does not show whether the host is slow or "
+                "the run was: measure each host three times (--iterations 3)"
+            )
         return tuple(lines)
 
 

@@ -42,6 +42,11 @@ _TAIL_INDEX = 3
 """The heaviest tail that noise is assumed to have, that of Student's t with 3 degrees of freedom: far out,
 twice the distance is 2**3 times as rare."""
 
+_TAIL_INDEX_OF_ONE = 2.5
+"""The tail index for a host with a single run: a heavier tail than any that
+benchmarks/diagnosis_error_rates.py simulates. A single run shows nothing but its distance, and near the
+centre noise falls off more slowly than far out."""
+
 _FEW = 6
 """Few values do not show how far noise reaches: of this number, the furthest counts as twice as far off.
 benchmarks/diagnosis_error_rates.py measures that this holds the rate of false alarms at 4 hosts, too."""
@@ -152,8 +157,9 @@ class Sample:
         If runs differ by noise alone, the runs of a host have random places among those of all hosts. The
         probability is that of finding all of its runs, or just over half of them, at places as bad as these
         (hypergeometric). If all are further off than the noise of the other hosts reaches, the probability of
-        this gap is a factor: that of a power law, with a tail index of 3 for each run (Renyi, Acta
-        Mathematica Hungarica 4, 1953: the logarithms of such gaps are exponential).
+        this gap is a factor: that of a power law, with a tail index of 3 for each of several runs, and of 2.5
+        for a single one (Renyi, Acta Mathematica Hungarica 4, 1953: the logarithms of such gaps are
+        exponential).
 
         Args:
             runs: the values of the host, at least one.
@@ -175,6 +181,7 @@ class Sample:
         distances = sorted((sign * (value - centre) for value in runs), reverse=True)
         found = [1.0]
         numbers = {len(runs) // 2 + 1, len(runs)}
+        index = _TAIL_INDEX if len(runs) > 1 else _TAIL_INDEX_OF_ONE
         for number in numbers:
             distance = distances[number - 1]
             if distance <= 0:
@@ -184,7 +191,7 @@ class Sample:
                 worse = sum(sign * (value - centre) >= distance for value in others)
             tail = _hypergeometric_tail(number, len(runs), number + worse, len(runs) + count)
             if number == len(runs) and distance > furthest:
-                tail *= (furthest / distance) ** (_TAIL_INDEX * number)
+                tail *= (furthest / distance) ** (index * number)
             found.append(tail * len(numbers))
         return min(found)
 

@@ -4,7 +4,7 @@ from agent.doctor.amd_gpus import check_amd_gpus
 from agent.doctor.check import Check, Status
 from agent.doctor.gpus import check_gpus
 from agent.doctor.host import check_host, writable
-from agent.doctor.profile import agree, check_plan, check_secrets, check_servers
+from agent.doctor.profile import agree, check_plan, check_secrets, check_servers, for_profile
 
 __all__ = [
     "Check",
@@ -16,5 +16,6 @@ __all__ = [
     "check_plan",
     "check_secrets",
     "check_servers",
+    "for_profile",
     "writable",
 ]

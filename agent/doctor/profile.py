@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agent.core.errors import HostError
@@ -52,6 +53,24 @@ def agree(checks: Iterable[Check], planned: Iterable[PlannedComponent]) -> list[
         return Check(check.name, Status.OK, f"{check.message}; {element.key} {element.type} sees to it")
 
     return [agreed(check) for check in checks]
+
+
+def for_profile(gpu_checks: Iterable[Check], planned: Iterable[PlannedComponent]) -> list[Check]:
+    """Return the checks of the GPUs; their problems are only warnings for a profile that uses no GPU.
+
+    Args:
+        gpu_checks: the checks of the GPUs and their driver.
+        planned: the profile's plan on this host.
+    """
+    checks = list(gpu_checks)
+    if any(component.uses_gpus for component in planned):
+        return checks
+    return [
+        replace(check, status=Status.WARNING, message=f"{check.message}; the profile uses no GPU")
+        if check.status is Status.PROBLEM
+        else check
+        for check in checks
+    ]
 
 
 def check_plan(planned: Iterable[PlannedComponent]) -> list[Check]:

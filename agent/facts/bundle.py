@@ -16,6 +16,7 @@ BUNDLE = "bundle"
 
 WHEELS = "wheels"
 DEBS = "debs"
+RPMS = "rpms"
 IMAGES = "images"
 """Folders of a bundle."""
 
@@ -30,12 +31,14 @@ class Bundle:
         contents: what it has, as pairs of kind and name, such as ``("deb", "libgomp1")``.
         apt_environment: the variables with which apt sees the bundle's packages and no others; empty if the
             bundle has none.
+        dnf_options: the options with which dnf sees the bundle's packages and no others.
     """
 
     folder: Path
     platform: str
     contents: frozenset[tuple[str, str]]
     apt_environment: Mapping[str, str] = field(default_factory=dict)
+    dnf_options: tuple[str, ...] = ()
 
     @property
     def wheels(self) -> Path:

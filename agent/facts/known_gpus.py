@@ -22,6 +22,8 @@ _GPUS: dict[int, tuple[str, tuple[str, ...]]] = {
     0x2236: ("NVIDIA A10", ()),
     0x2237: ("NVIDIA A10G", ()),
     0x2230: ("NVIDIA RTX A6000", ()),
+    0x2231: ("NVIDIA RTX A5000", ()),
+    0x2204: ("NVIDIA GeForce RTX 3090", ()),
     0x27B8: ("NVIDIA L4", ("525.105.17",)),
     0x26B5: ("NVIDIA L40", ("525.78.01",)),
     0x26B9: ("NVIDIA L40S", ("535.104.05",)),

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 _PATTERN = (
     r"(?:lib|kmod-)?nvidia-.*|libcuda1|nvlsm|cuda-.*|docker.*|moby-.*|containerd.*|linux-modules-nvidia-.*"
 )
-_FROM = "%{name}\t%{from_repo}"
+_FROM = "%{name}\t%{from_repo}\n"
+"""With the end of the line, which dnf 5 does not add."""
 
 
 def _read(host: Host) -> Mapping[str, str | None]:

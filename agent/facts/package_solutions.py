@@ -27,6 +27,8 @@ _APT_SCRIPT = (
 )
 _BUSY = r"already locked by \d+|another copy is running|[Ff]ailed to obtain .*lock|rpm transaction lock"
 _ERASING = ("Removing", "Obsoleting", "Erasing")
+_OLD_ROW = 3
+"""Fields of a row of dnf 4 about a package that is replaced."""
 _INSTALLING = ("Installing", "Upgrading", "Downgrading", "Reinstalling")
 
 
@@ -101,7 +103,9 @@ def read_dnf(text: str | None) -> PackageSolution:
     """Read the table that dnf shows before its question.
 
     A row begins with one blank: name, architecture, version, repository, size. If a name is long, the rest of
-    its row is on the next line, indented further. While another process has dnf's lock the result is unknown:
+    its row is on the next line, indented further (dnf 4). A row of what is replaced is indented further, too:
+    ``replacing name.architecture version`` in dnf 4, and in dnf 5 a whole row, even if the package only gets
+    another version. While another process has dnf's lock the result is unknown:
     it is solved again when the lock is free.
     """
     if text is None:
@@ -110,18 +114,18 @@ def read_dnf(text: str | None) -> PackageSolution:
         return PackageSolution()
     if "Transaction Summary" not in text and "Nothing to do" not in text:
         lines = [line.rstrip() for line in text.splitlines() if line.strip()]
-        start = next((i for i, line in enumerate(lines) if re.match(r"Error|Problem", line)), 0)
+        start = next((i for i, line in enumerate(lines) if re.match(r"Error|Problem|Failed to", line)), 0)
         return PackageSolution(problem=tuple(lines[start:][:_SHOWN]) or ("dnf gave no answer",))
     changes: dict[str, str] = {}
     removed: list[str] = []
     for title, fields in _rows(text):
         if fields[0] == "replacing":
-            removed.append(re.sub(r"\.[^.]+$", "", fields[1]))
+            removed.append(fields[1] if len(fields) > _OLD_ROW else re.sub(r"\.[^.]+$", "", fields[1]))
         elif title in _ERASING:
             removed.append(fields[0])
         else:
             changes[fields[0]] = fields[2]
-    return PackageSolution(changes, tuple(dict.fromkeys(removed)))
+    return PackageSolution(changes, tuple(name for name in dict.fromkeys(removed) if name not in changes))
 
 
 def _rows(text: str) -> Iterator[tuple[str, list[str]]]:

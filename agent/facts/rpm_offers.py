@@ -24,7 +24,8 @@ _NAMES = (
     "epel-release",
     "oracle-epel-release-el*",
 )
-_FORMAT = "%{name}\t%{epoch}:%{version}-%{release}\t%{arch}\t%{repoid}"
+_FORMAT = "%{name}\t%{epoch}:%{version}-%{release}\t%{arch}\t%{repoid}\n"
+"""With the end of the line, which dnf 5 does not add; dnf 4 adds another one."""
 _FIELDS = 4
 _TIMEOUT_S = 180
 

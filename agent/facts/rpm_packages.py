@@ -21,6 +21,7 @@ RPM_LOCKS = (
     "/var/lib/rpm/.rpm.lock",
     "/usr/lib/sysimage/rpm/.rpm.lock",
     "/run/dnf/rpmtransaction.lock",
+    "/var/lib/dnf/system-repo.lock",
     "/run/.tdnf-instance-lockfile",
 )
 """Files that rpm, dnf 5 and tdnf before 3.6 lock with fcntl(2)."""

@@ -22,14 +22,24 @@ _FIND = (
 )
 FOUND_PYTHONS = "vcagent-pythons:"
 """The text before the list of Pythons that are too old, in the first command's standard error."""
-_CANDIDATES = ("python3", "python3.13", "python3.12", "python3.11", "python3.10", "/usr/local/bin/python3")
+_CANDIDATES = (
+    "python3 python3.15 python3.14 python3.13 python3.12 python3.11 python3.10 /usr/local/bin/python3"
+    ' "$HOME"/.local/bin/python3.1?'
+)
+"""Words of the shell; the last are the Pythons of ``uv python install``."""
+NEWER_PYTHON = (
+    "install a newer one beside it (RHEL 8 and 9: dnf install python3.12; SLES 15: zypper install python311, "
+    "which is in its Python 3 module; Ubuntu 20.04 and Debian 11: python3 -m pip install --user uv, then "
+    "~/.local/bin/uv python install 3.12)"
+)
+"""Remedy for a host whose Python is too old; docs/distributions.md has the same commands."""
 NO_PYTHON = 127
 """The exit code of the first command if the host has no Python that is new enough."""
 
 
 def first_command(python: str) -> str:
     """Return the command that runs the doorstep with the given Python, or the first that is new enough."""
-    candidates = " ".join(map(shlex.quote, [python] if python else _CANDIDATES))
+    candidates = shlex.quote(python) if python else _CANDIDATES
     find = _FIND.format(candidates=candidates, found=FOUND_PYTHONS)
     return f"sh -c {shlex.quote(find)} sh {shlex.quote(_BOOT)}"
 

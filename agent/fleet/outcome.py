@@ -70,6 +70,8 @@ def write_outcome(run_dir: Path, record: FleetRecord) -> dict[str, Any]:
 
 def _diagnosed(run_dir: Path, statuses: Mapping[str, HostStatus]) -> tuple[Diagnosis | None, str]:
     """Return the diagnosis of the hosts by the default rules; without one, the reason."""
+    if not (run_dir / "metrics.jsonl").stat().st_size:
+        return None, "no host delivered a result"
     try:
         observed = read_observations([run_dir / "metrics.jsonl"], statuses)
         groups = group_hosts(tuple(observed.hosts), read_facts([run_dir]))

@@ -124,7 +124,8 @@ class FleetRecord:
 
     def begin_again(self) -> None:
         """Record that another controller resumes the run, and how long earlier ones worked on it."""
-        self._journal.remember(worked_s=self.worked_s(), resumed=now().isoformat())
+        with host_errors(_WHAT):
+            self._journal.remember(worked_s=self.worked_s(), resumed=now().isoformat())
         self.end(None)
 
     def worked_s(self) -> float:
@@ -142,7 +143,17 @@ class FleetRecord:
                 ended=now().isoformat() if exit_code is not None else None,
                 exit_code=exit_code,
                 stopped=stopped,
+                written=False,
             )
+
+    @property
+    def is_written(self) -> bool:
+        """True if the files that are derived from the hosts' files were written after the end."""
+        return bool(self.recall("written", default=True))
+
+    def set_written(self) -> None:
+        """Record that the derived files are written."""
+        self._journal.remember(written=True)
 
 
 def _key(name: str) -> str:

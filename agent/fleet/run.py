@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agent.core.errors import ExitCode, UsageError, VcagentError, host_errors, masking
+from agent.core.errors import ExitCode, HostError, UsageError, VcagentError, host_errors, masking
 from agent.core.names import canonical
 from agent.core.safe_files import require_trust
 from agent.core.secrets import MASK
@@ -89,22 +90,27 @@ def start_fleet(fleet: FleetRequest, wishes: Wishes) -> FinishedFleet:
     with masking(assignment.secrets.mask):
         run_id = request.run_id or new_run_id(profile.name, now())
         before = folder.latest_name()
-        run_dir = folder.create(run_id)
+        is_recorded = False
         try:
+            run_dir = folder.create(run_id)
             with ResultsFolder(run_dir).locked(run_id), Journal(run_dir / JOURNAL) as journal:
                 record = FleetRecord(journal)
                 record.begin(assignment)
+                is_recorded = True
                 return _work(run_dir, assignment, record, wishes)
-        except VcagentError:
-            if folder.latest_name() == run_id and not _has_begun(run_dir):  # the run was refused
-                folder.point_latest(before)
+        except (VcagentError, OSError):
+            # The run was refused. On a full disk the pointer may stay.
+            with suppress(OSError):
+                if folder.latest_name() == run_id and not (is_recorded and _has_begun(run_dir)):
+                    folder.point_latest(before)
             raise
 
 
 def _has_begun(run_dir: Path) -> bool:
-    """Return True if the run reached any host."""
-    with Journal(run_dir / JOURNAL) as journal:
+    """Return True if the run reached any host, or its journal cannot be read."""
+    with suppress(HostError), Journal(run_dir / JOURNAL) as journal:
         return any(status.starts or status.bundle for status in FleetRecord(journal).statuses().values())
+    return True
 
 
 def resume_fleet(
@@ -137,7 +143,10 @@ def resume_fleet(
                 f"{run_dir} is not a fleet run", remedy="to resume a run of this host: vcagent resume"
             )
         given_up = [status for status in record.statuses().values() if status.may_go_on]
-        if record.recall("exit_code") in (ExitCode.OK, ExitCode.FLEET_PARTIAL) and not given_up:
+        exit_code = record.recall("exit_code")
+        if exit_code in (ExitCode.OK, ExitCode.FLEET_PARTIAL) and not given_up:
+            if not record.is_written:  # the disk was full at the end
+                return FinishedFleet(run_dir, ExitCode(exit_code), _outcome(run_dir, record))
             raise UsageError(
                 f"fleet run {run_dir.name} is complete",
                 remedy=f"to try its failed hosts again: vcagent fleet retry {run_dir.name}",
@@ -295,7 +304,9 @@ def _work(run_dir: Path, assignment: Assignment, record: FleetRecord, wishes: Wi
 
 def _outcome(run_dir: Path, record: FleetRecord) -> dict[str, Any]:
     with host_errors(f"the folder of the fleet run, {run_dir},"):
-        return write_outcome(run_dir, record)
+        description = write_outcome(run_dir, record)
+        record.set_written()
+    return description
 
 
 def _recalled(

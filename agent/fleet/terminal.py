@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from agent.core.layout import print_lines
 from agent.fleet.display import host_table
 from agent.fleet.reasons import reason_groups
 from agent.fleet.status import HostStatus
@@ -47,9 +48,9 @@ def render_fleet(description: Mapping[str, Any], console: Console) -> None:
             console.print(_defect(one), highlight=False)
     if diagnosis := description["diagnosis"]:
         for text in (*diagnosis["warnings"], f"diagnosis of {diagnosis['summary']}"):
-            console.print(Text(text))
+            print_lines(console, text)
     elif undiagnosed := description["undiagnosed"]:
-        console.print(Text(f"no diagnosis: {undiagnosed}"))
+        print_lines(console, f"no diagnosis: {undiagnosed}")
 
 
 def print_reasons(statuses: Sequence[HostStatus], console: Console) -> None:
@@ -57,12 +58,11 @@ def print_reasons(statuses: Sequence[HostStatus], console: Console) -> None:
     from rich.text import Text
 
     for group in reason_groups(statuses):
-        console.print(Text(", ".join(group.hosts), style="bold"), end=": ")
-        console.print(Text(f"{group.step}: {group.reason}" if group.step else group.reason))
+        reason = f"{group.step}: {group.reason}" if group.step else group.reason
+        print_lines(console, reason, lead=Text(f"{', '.join(group.hosts)}: ", style="bold"))
     for status in statuses:
         if status.warning:
-            console.print(Text(status.name, style="bold"), end=": ")
-            console.print(Text(status.warning))
+            print_lines(console, status.warning, lead=Text(f"{status.name}: ", style="bold"))
 
 
 def _defect(defect: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ subclass of ``Transport``.
 from __future__ import annotations
 
 import shutil
+import sys
 from abc import ABC, abstractmethod
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -58,7 +59,8 @@ class SshTransport(Transport):
     def check(self, options: FleetOptions, hosts: Iterable[FleetHost], request: RunRequest) -> None:
         if find_spec("fabric") is None:
             raise UsageError(
-                "the fleet needs Fabric, which is not installed", remedy="pip install 'vcagent[fleet]'"
+                "the fleet needs Fabric, which is not installed",
+                remedy=f"{sys.executable} -m pip install 'vcagent[fleet]'",
             )
 
     @override

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from enum import Enum
 from math import prod
@@ -67,6 +68,7 @@ class PlannedComponent:
         for_now: why it cannot be planned yet, if it is planned later.
         groups: the groups around it, the outermost first; those of dependencies have no effect.
         scenario: its scenario; empty if it has none.
+        uses_gpus: True if it needs GPUs.
     """
 
     element: Element
@@ -79,6 +81,7 @@ class PlannedComponent:
     for_now: VcagentError | None = None
     groups: tuple[PlannedGroup, ...] = ()
     scenario: str = ""
+    uses_gpus: bool = False
 
     @property
     def repeats(self) -> int:
@@ -228,22 +231,30 @@ class Planner:
         """Plan one element; a refusal is returned, not raised."""
         if reason := self.skipped(element, facts):
             return PlannedComponent(element, Standing.SKIPPED, note=reason)
+        uses_gpus = False
         try:
             component = self.build(element)
+            uses_gpus = component.uses_gpus(facts)
             if isinstance(component, Monitor):
-                return PlannedComponent(element, Standing.PLANNED, note="runs beside the actions")
+                note = "runs beside the actions"
+                return PlannedComponent(element, Standing.PLANNED, note=note, uses_gpus=uses_gpus)
             if not isinstance(component, (Dependency, Action)):
                 raise ProfileError(f"{element.type} can neither be planned nor watched")
             plan = _plan_with_bundle(component, facts)
         except (HostError, VariableUnavailableError) as error:
-            return PlannedComponent(element, Standing.REFUSED, note=error.message, error=error)
+            return PlannedComponent(
+                element, Standing.REFUSED, note=error.message, error=error, uses_gpus=uses_gpus
+            )
         except VcagentError:
             raise
         except Exception as error:
             raise unexpected(error, f"planning {element.type}") from error
         if plan.nothing_to_do:
-            return PlannedComponent(element, Standing.NOTHING_TO_DO, note=plan.nothing_to_do)
-        return PlannedComponent(element, Standing.PLANNED, plan, component=component, facts=facts)
+            note = plan.nothing_to_do
+            return PlannedComponent(element, Standing.NOTHING_TO_DO, note=note, uses_gpus=uses_gpus)
+        return PlannedComponent(
+            element, Standing.PLANNED, plan, component=component, facts=facts, uses_gpus=uses_gpus
+        )
 
     def preview(self, facts: Facts, *, only_dependencies: bool = False) -> list[PlannedComponent]:
         """Return the plan of the whole profile on this host in its current state.
@@ -273,6 +284,7 @@ class Planner:
                     Standing.LATER,
                     note=f"planned when the dependencies are done (now: {component.note})",
                     for_now=component.error,
+                    uses_gpus=component.uses_gpus,
                 )
             if element.kind == "dependency":
                 if component.standing in (Standing.PLANNED, Standing.LATER):
@@ -361,8 +373,10 @@ def _parameter_error(
     element: Element, model: type[ComponentParameters], error: ValidationError
 ) -> ProfileError:
     lines = []
+    parameters = []
     for problem in error.errors():
         name = str(problem["loc"][0]) if problem["loc"] else ""
+        parameters += _profile_parameters(element, name)
         place = next(
             (
                 location
@@ -380,8 +394,17 @@ def _parameter_error(
             what = known[own].description if own in known else ""
             lines.append(f"{place}: {element.type} needs the parameter {path!r}: {what or ''}")
         else:
-            lines.append(f"{place}: {path or element.type}: {problem['msg']}")
+            lines.append(f"{place}: {path or element.type}: {problem['msg'].removeprefix('Value error, ')}")
+    set_them = ",,,".join(f"{parameter}=…" for parameter in dict.fromkeys(parameters))
+    remedy = f'give another value: --parameters "{set_them}"' if set_them else None
     if len(lines) == 1:
-        return ProfileError(lines[0])
+        return ProfileError(lines[0], remedy=remedy)
     where = f"{element.location}: {element.key} ({element.type})"
-    return ProfileError("wrong parameters", where=where, details=tuple(lines))
+    return ProfileError("wrong parameters", where=where, details=tuple(lines), remedy=remedy)
+
+
+def _profile_parameters(element: Element, name: str) -> list[str]:
+    """Return the profile's parameter that an element's parameter takes its value from, if there is one."""
+    written = (value for key, value in element.parameters.items() if canonical(key) == canonical(name))
+    found = re.fullmatch(r"\$\.Parameters\.(\w+)", str(next(written, "")))
+    return [found[1]] if found else []

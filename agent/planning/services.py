@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
     from agent.profile import Element
+    from agent.store.journal import StepRow
 
 
-def is_service(element: Element) -> bool:
-    """Return True if an element starts a service."""
+def is_service(element: Element | StepRow) -> bool:
+    """Return True if an element, or the element of a step, starts a service."""
     return issubclass(component_class(element.type), ServiceAction)
 
 

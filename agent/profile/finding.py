@@ -137,7 +137,10 @@ def _suggestion(reference: str, known: Mapping[str, Traversable]) -> str:
     files = {str(PurePosixPath(name).with_suffix("")): file for name, file in known.items()}
     if not (close := nearest(stem, files)):
         return did_you_mean(stem, files)
-    return f"did you mean {' or '.join(f'{name} ({_description(files[name])})' for name in close)}?"
+    described = [f"{name} ({_description(files[name])})" for name in close]
+    if len(described) == 1:
+        return f"did you mean {described[0]}?"
+    return "\n      ".join(("did you mean one of these?", *described))
 
 
 def _description(file: Traversable) -> str:

@@ -70,13 +70,20 @@ def override(profile: Profile, overrides: Mapping[str, str], metadata: Mapping[s
         ProfileError: if no source declares a parameter, or if the value is not of the declared one's kind.
     """
     declared = {canonical(name): name for scope in profile.scopes for name in scope.parameters}
-    for name in overrides:
-        if canonical(name) not in declared:
-            raise ProfileError(
-                f"--parameters: the profile declares no parameter '{name}'",
-                where=", ".join(profile.sources),
-                remedy=guide_name(name, declared.values()) or did_you_mean(name, declared.values()),
-            )
+    unknown = {
+        name: guide_name(name, declared.values()) or did_you_mean(name, declared.values())
+        for name in overrides
+        if canonical(name) not in declared
+    }
+    if unknown:
+        first, *more = unknown
+        remedies = [f"{name}: {remedy}" if more else remedy for name, remedy in unknown.items() if remedy]
+        raise ProfileError(
+            f"--parameters: the profile declares no parameter '{first}'"
+            + "".join(f", and no '{name}'" for name in more),
+            where=", ".join(profile.sources),
+            remedy="; ".join(remedies) or None,
+        )
     values = {canonical(name): value for name, value in overrides.items()}
     scopes = tuple(
         replace(scope, parameters=_overridden(scope.parameters, values)) for scope in profile.scopes

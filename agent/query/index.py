@@ -74,7 +74,7 @@ class Index:
         import_duckdb()
         import duckdb
 
-        runs = {str(run_dir): run for run_dir in run_dirs if (run := _files_of(run_dir))}
+        runs = {folder: run for folder in map(str, run_dirs) if (run := _files_of(folder))}
         with host_errors(f"the index in {self._folder}"):
             make_folder(self._folder, 0o700)
             status = self._folder.stat()
@@ -167,12 +167,12 @@ def _limits(folder: Path) -> dict[str, Any]:
     }
 
 
-def _files_of(run_dir: Path) -> _Run | None:
+def _files_of(folder: str) -> _Run | None:
     """Return a run's files; None if it does not have a readable name or a run.json."""
     state, sizes = [], {}
     for name in _FILES:
         try:
-            status = os.lstat(os.path.join(run_dir, name))  # noqa: PTH118 - 10,000 times
+            status = os.lstat(f"{folder}/{name}")
         except OSError:
             state.append("-")
             continue
@@ -180,7 +180,7 @@ def _files_of(run_dir: Path) -> _Run | None:
         if status.st_size and stat.S_ISREG(status.st_mode):
             sizes[name] = status.st_size
     try:
-        str(run_dir).encode()
+        folder.encode()
     except UnicodeEncodeError:
         return None
     return _Run(", ".join(state), sizes) if RUN_FILE in sizes else None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from agent.core.layout import print_entry, print_lines
 from agent.core.progress import duration
 from agent.report.quantities import count_of
 
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from agent.planning.groups import PlannedGroup
     from agent.planning.planner import PlannedComponent
 
-_LONGEST_NAME = 30
+_LONGEST_NAME = 34
+_LEAST_TYPE = 8
+"""Columns that the component's type keeps beside a long scenario."""
 _TIME_WIDTH = 7
 _LEAST_TEXT = 20
 _WARNING = "Warning: "
@@ -52,7 +55,7 @@ def render_plan(
     """
     page = _Page(planned, console, package_dir, show_commands=show_commands)
     if package_dir:
-        page.line(Text(f"Package folder …: {package_dir}"))
+        page.line(Text(f"… stands for the package folder {package_dir}"))
     if rounds:
         page.line(Text(rounds))
     for component in planned:
@@ -150,7 +153,7 @@ class _Page:
         text = Text("" if is_only else f"{step.name}: ").append(what)
         self._row(str(self.number), component, text, step.estimate_s)
         if (warning := step.reason.find(_WARNING)) >= 0:
-            self.console.print(Text(f"       {step.reason[warning:]}", style="yellow"))
+            print_entry(self.console, Text(" " * 7), step.reason[warning:], indent=9, style="yellow")
         if self.show_commands and step.runs_as_written:
             self.line(Text(step.reason, style="dim"), indent=7)
         elif self.show_commands and step.command:
@@ -159,9 +162,7 @@ class _Page:
 
     def _row(self, number: str, component: PlannedComponent, what: Text, estimate_s: float | None) -> None:
         indent = "  " * len(component.groups)
-        name = indent + _name(component)
-        if cell_len(name) > self.name_width:
-            name = set_cell_size(name, self.name_width - 1) + "…"
+        name = indent + _short_name(component, self.name_width - len(indent))
         line = Text(f"{number:>3}  {name:<{self.name_width}}  ")
         time = _rough(estimate_s) if estimate_s else ""
         if self.console.is_terminal and not self.show_commands:
@@ -184,9 +185,9 @@ class _Page:
         self.console.print()
         self.console.print(Text("This host cannot run the profile:", style="bold red"), soft_wrap=True)
         for name, message, remedy in refused:
-            self.console.print(Text(f"  {name}: {message}"))
+            print_lines(self.console, f"  {name}: {message}")
             if remedy:
-                self.console.print(Text(f"    → {remedy}"))
+                print_lines(self.console, f"    → {remedy}")
 
     def _refused(self) -> Iterator[tuple[str, str, str]]:
         said = set()
@@ -206,6 +207,17 @@ def _rough(seconds: float) -> str:
     if seconds < 6000:  # noqa: PLR2004 - likewise
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
+
+
+def _short_name(component: PlannedComponent, width: int) -> str:
+    """Return type and scenario within a width: the type is cut first, as scenarios tell steps apart."""
+    room = max(_LEAST_TYPE, width - cell_len(component.scenario) - 1)
+    kind = _cut(component.element.type, room if component.scenario else width)
+    return _cut(f"{kind} {component.scenario}".rstrip(), width)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"
 
 
 def _name(component: PlannedComponent) -> str:

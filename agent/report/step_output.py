@@ -11,10 +11,14 @@ if TYPE_CHECKING:
 
 _READ_BYTES = 64 * 1024
 """Bytes that are read from the end of a log."""
+_PROGRESS = '{"event": "progress"'
+"""The beginning of a line that reports progress to the agent; people have seen it as a bar."""
 
 
 def last_lines(log: Path | None, count: int) -> tuple[str, ...]:
     """Return the last lines of a log, safe to show; the first line says how many others there are.
+
+    Reports of progress are left out.
 
     Args:
         log: the log; None, or a file that no longer exists, has no lines.
@@ -30,8 +34,11 @@ def last_lines(log: Path | None, count: int) -> tuple[str, ...]:
     except OSError:
         return ()
     lines = printable(text.replace("\r\n", "\n")).splitlines()
-    if size > _READ_BYTES:
-        return ("… earlier lines: see the log", *lines[1:][-count:])
+    if is_cut := size > _READ_BYTES:
+        lines = lines[1:]
+    lines = [line for line in lines if not line.startswith(_PROGRESS)]
+    if is_cut:
+        return ("… earlier lines: see the log", *lines[-count:])
     if len(lines) > count:
         return (f"… {len(lines) - count:,} earlier lines: see the log", *lines[-count:])
     return tuple(lines)

@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from agent.core.layout import print_entry
 from agent.report.html import REPORT_FILE
 from agent.report.quantities import cell_text, quantity, words
 from agent.report.run_folder import CaseResult, RunResult, StepResult, run_result
@@ -81,9 +82,7 @@ def render_result(
 
 def _print_action(step: StepResult, console: Console) -> None:
     """Print the result and the end of the log of an action that has no case."""
-    console.print(
-        Text(step.component, style="bold").append(f"  {step.message or step.status}", style="not bold")
-    )
+    print_entry(console, Text(f"{step.component}  ", style="bold"), step.message or step.status, indent=2)
     for line in last_lines(step.log, OUTPUT_LINES):
         console.print(Text(f"  {line}"), soft_wrap=True)
     console.print()
@@ -100,14 +99,14 @@ def _case_table(run: RunResult, width: int) -> Table:
         table.add_section()
         validity = case.verdict.validity.value if case.verdict else "NO VERDICT"
         # A narrow terminal would break the name within a word: break it after the model instead.
-        name = case.scenario if width >= _WIDE else case.scenario.replace("/", "/\n", 1)
-        first: tuple[Text, Text] = (Text(name), _status(validity))
-        metrics = case.headline[:HEADLINE_LIMIT]
-        if not metrics:
+        names = case.scenario if width >= _WIDE else case.scenario.replace("/", "/\n", 1)
+        rows = [_cells(metric) for metric in case.headline[:HEADLINE_LIMIT]]
+        if not rows:
             told = "see its table" if read_exhibits(case.case_dir).tables else "no numbers"
-            table.add_row(*first, Text(told, style="dim"), "", "")
-        for number, metric in enumerate(metrics):
-            table.add_row(*(first if number == 0 else ("", "")), *_cells(metric))
+            rows = [(Text(told, style="dim"), Text(), Text())]
+        for number, cells in enumerate(rows):
+            name, _, names = (names, "", "") if number == len(rows) - 1 else names.partition("\n")
+            table.add_row(Text(name), _status(validity) if number == 0 else "", *cells)
     return table
 
 

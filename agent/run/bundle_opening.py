@@ -15,7 +15,7 @@ from agent.component.downloads import run_captured
 from agent.core.errors import HostError, LiftedBy, UsageError
 from agent.core.file_hash import sha256_of
 from agent.core.safe_files import distrust, make_folder, remedy_for, replace_text
-from agent.facts.bundle import DEBS, WHEELS, Bundle
+from agent.facts.bundle import DEBS, RPMS, WHEELS, Bundle
 from agent.facts.linux import DISTRIBUTION, PLATFORM
 from agent.facts.packages import PACKAGE_MANAGER
 from agent.facts.python import PYTHON
@@ -88,7 +88,9 @@ class Manifest(BaseModel):
 def host_platform(facts: Facts) -> str:
     """Return the name of a host's platform, such as ``debian-12-x64``."""
     distribution = facts[DISTRIBUTION]
-    return f"{distribution.id}-{distribution.version}-{facts[PLATFORM].partition('-')[2]}"
+    # The minor releases of RHEL's family share their repositories.
+    version = distribution.version.partition(".")[0] if distribution.is_like("rhel") else distribution.version
+    return f"{distribution.id}-{version}-{facts[PLATFORM].partition('-')[2]}"
 
 
 def open_bundle(folder: Path, facts: Facts) -> Bundle:
@@ -116,7 +118,7 @@ def open_bundle(folder: Path, facts: Facts) -> Bundle:
     _check_sizes(folder, manifest)
     contents = frozenset((one.kind, one.name) for one in manifest.contents)
     apt = _apt_environment(folder) if facts[PACKAGE_MANAGER] == "apt" else {}
-    return Bundle(folder, manifest.platform, contents, apt)
+    return Bundle(folder, manifest.platform, contents, apt, _dnf_options(folder))
 
 
 def check_bundle(bundle: Bundle) -> None:
@@ -170,6 +172,21 @@ def _incomplete(folder: Path, how: str, paths: list[str]) -> HostError:
         details=tuple(paths[:10]),
         remedy="copy the bundle again, or make it again",
         lifted_by=LiftedBy.NOTHING,
+    )
+
+
+def _dnf_options(folder: Path) -> tuple[str, ...]:
+    """Return the options with which dnf knows the packages of a bundle, and no others."""
+    rpms, name = folder / RPMS, "vcagent-bundle"
+    if not (rpms / "repodata").is_dir():
+        return ("--disablerepo=*",)
+    return (
+        f"--repofrompath={name},file://{quote(str(rpms))}",
+        f"--repo={name}",
+        # The signatures of the files were checked when the bundle was made.
+        f"--setopt={name}.gpgcheck=0",
+        # The streams of modules are not in the bundle's index.
+        f"--setopt={name}.module_hotfixes=1",
     )
 
 

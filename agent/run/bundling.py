@@ -46,6 +46,7 @@ class _Release:
     codename: str
     python: str
     glibc: str
+    manager: str = "apt"
 
 
 _RELEASES = {
@@ -53,8 +54,16 @@ _RELEASES = {
     ("debian", "13"): _Release("trixie", "3.13", "2.41"),
     ("ubuntu", "22.04"): _Release("jammy", "3.10", "2.35"),
     ("ubuntu", "24.04"): _Release("noble", "3.12", "2.39"),
+    **{
+        (name, version): _Release("", "3.12", glibc, "dnf")
+        for name in ("almalinux", "rhel", "rocky")
+        for version, glibc in (("9", "2.34"), ("10", "2.39"))
+    },
 }
-"""Python and glibc as packages.debian.org and packages.ubuntu.com list them."""
+"""Python and glibc as packages.debian.org and packages.ubuntu.com list them, and the release notes of RHEL.
+
+The Python of RHEL 9 itself, 3.9, is too old for the agent; 3.12 is in its AppStream repository.
+"""
 
 
 def platform_facts(platform: str, python: str = "", kernel: str = "") -> dict[str, Any]:
@@ -79,14 +88,14 @@ def platform_facts(platform: str, python: str = "", kernel: str = "") -> dict[st
     name, version, machine = platform.split("-")
     release = _RELEASES[name, version]
     processor = _MACHINES[machine]
-    like = ("debian",) if name == "ubuntu" else ()
+    like = ("debian",) if name == "ubuntu" else () if name == "debian" else ("rhel", "fedora")
     version_of_python = python or release.python
     return {
         DISTRIBUTION.name: Distribution(name, version, release.codename, like, f"{name} {version}"),
         ARCHITECTURE.name: processor,
         PLATFORM.name: platform_of(processor),
         GLIBC.name: release.glibc,
-        PACKAGE_MANAGER.name: "apt",
+        PACKAGE_MANAGER.name: release.manager,
         PYTHON.name: PythonInterpreter("python3", version_of_python, f"linux-{processor}"),
         ROOT.name: True,
         REBOOTS.name: (),
@@ -104,7 +113,7 @@ def make_bundle(
     python: str = "",
     kernel: str = "",
     wheels: Path | None = None,
-    apt_sources: Path | None = None,
+    repositories: Path | None = None,
     say: Callable[[str], None] = lambda _text: None,
 ) -> Manifest:
     """Fetch everything that the plan of a profile would download on a host of a platform.
@@ -116,7 +125,7 @@ def make_bundle(
         python: the Python that runs the agent there; by default the distribution's.
         kernel: the kernel of the hosts, for the headers that the driver's module is built with.
         wheels: a folder of wheels that replaces the package index.
-        apt_sources: a file with that release's apt repositories; by default this host's, or the publisher's.
+        repositories: a file with that release's repositories; by default this host's, or the publisher's.
         say: shows what happens.
 
     Returns:
@@ -143,7 +152,7 @@ def make_bundle(
         make_folder(folder)
         # On the same file system: large files are moved.
         with TemporaryDirectory(prefix=".vcagent-bundle-", dir=folder.parent) as scratch:
-            fetching = Fetching(folder, Path(scratch), session.facts, wheels, apt_sources, say)
+            fetching = Fetching(folder, Path(scratch), session.facts, wheels, repositories, say)
             for download in downloads:
                 download.fetch(fetching)
         version = ".".join(modelled[PYTHON.name].version.split(".")[:2])

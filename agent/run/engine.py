@@ -128,12 +128,12 @@ class Engine:
         """Start the last server of the actions again, as a process that outlives the run."""
         if self._last_service is None:
             self.outcome.warnings.append(
-                "--keep-serving: no server of this run can stay; a container stays with keep: true"
+                "--keep-serving: no server of this run can stay; a test's own container stays with keep: true"
             )
             return
         self.steps.progress.note(f"starting {self._last_service.name} again, to stay")
         try:
-            serving = keep_serving(self._last_service, self.steps.run_dir, self.stop)
+            serving = keep_serving(self._last_service, self.steps.run_dir, self.stop, self.steps.processes)
         except InterruptedRunError:
             raise
         except VcagentError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import os
 import signal
+import socket
 import subprocess
 import time
 from contextlib import suppress
@@ -13,15 +14,19 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from agent.core.errors import ActionFailedError, InterruptedRunError
+from agent.component.component import RelaunchInContainer
+from agent.core.errors import ActionFailedError, ContainerError, InterruptedRunError
 from agent.core.safe_files import append_to
 from agent.store.serving import Serving
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Callable
     from pathlib import Path
 
-    from agent.component.component import Service
+    from agent.component.component import Relaunch, Service
+    from agent.host.containers.container import Container
+    from agent.host.processes import ProcessRunner
 
 _LIMIT_S = 1800.0
 """Longest time for a server to start: a model of hundreds of GB is read from disk."""
@@ -33,20 +38,67 @@ _STAYING: list[subprocess.Popen[bytes]] = []
 while its process runs."""
 
 
-def keep_serving(service: Service, run_dir: Path, stop: threading.Event) -> Serving:
+def keep_serving(service: Service, run_dir: Path, stop: threading.Event, processes: ProcessRunner) -> Serving:
     """Start a service that outlives the run, wait until it answers, and note it in the run's folder.
 
     Args:
         service: a service that was stopped and has ``relaunch``, the way to start it again.
         run_dir: the run's folder.
         stop: set when the run is asked to stop.
+        processes: those of the run.
 
     Raises:
         ActionFailedError: if the server ends, or does not answer within half an hour.
+        ContainerError: if the container engine does not answer.
         InterruptedRunError: if the run is stopped meanwhile; the server is then ended too.
     """
     assert service.relaunch is not None  # noqa: S101 - the caller has checked
-    again, url = service.relaunch, str(service.values["url"])
+    if isinstance(service.relaunch, RelaunchInContainer):
+        serving = _in_container(service, service.relaunch, run_dir, stop, processes)
+    else:
+        serving = _on_host(service, service.relaunch, run_dir, stop)
+    serving.write(run_dir)
+    return serving
+
+
+def _in_container(
+    service: Service,
+    again: RelaunchInContainer,
+    run_dir: Path,
+    stop: threading.Event,
+    processes: ProcessRunner,
+) -> Serving:
+    from agent.component.container_engine import engine_of_run
+
+    url, model = str(service.values["url"]), str(service.values.get("model", ""))
+    with engine_of_run(processes, run_dir, stop) as engine:
+        try:
+            container = engine.ensure_running(again.spec)
+        except ContainerError as error:
+            raise ActionFailedError(error.message, remedy=error.remedy, details=error.details) from error
+        log = f"docker logs {container.name}"
+        try:
+            _wait(lambda: _ended(container), url, f"see its output: {log}", stop)
+            if (pid := container.first_process()) is None:
+                raise ActionFailedError(f"the container {container.name} ended", remedy=f"see {log}")
+            created_s = psutil.Process(pid).create_time()
+        except BaseException:
+            container.remove()
+            raise
+    return Serving(
+        service.name, url, model, pid, created_s, log, stop_command=f"docker rm --force {container.name}"
+    )
+
+
+def _ended(container: Container) -> str | None:
+    """Describe how a container's first process ended; return None while it runs."""
+    if container.first_process() is not None:
+        return None
+    return "\n".join(["ended", *container.last_output()])
+
+
+def _on_host(service: Service, again: Relaunch, run_dir: Path, stop: threading.Event) -> Serving:
+    url, model = str(service.values["url"]), str(service.values.get("model", ""))
     path = run_dir / "logs" / "serving.log"
     # Without the variables by which a run finds the processes to end.
     environment = {name: value for name, value in os.environ.items() if not name.startswith(_OWN_VARIABLES)}
@@ -61,7 +113,7 @@ def keep_serving(service: Service, run_dir: Path, stop: threading.Event) -> Serv
             start_new_session=True,
         )
     try:
-        _wait(process, url, path, stop)
+        _wait(lambda: _exit_code(process), url, f"its output is in {path}", stop)
         created_s = psutil.Process(process.pid).create_time()
     except BaseException:
         with suppress(ProcessLookupError):
@@ -69,31 +121,41 @@ def keep_serving(service: Service, run_dir: Path, stop: threading.Event) -> Serv
         process.wait()
         raise
     _STAYING.append(process)
-    model = str(service.values.get("model", ""))
-    serving = Serving(service.name, url, model, process.pid, created_s, str(path))
-    serving.write(run_dir)
-    return serving
+    return Serving(service.name, url, model, process.pid, created_s, str(path))
 
 
-def _wait(process: subprocess.Popen[bytes], url: str, log: Path, stop: threading.Event) -> None:
+def _exit_code(process: subprocess.Popen[bytes]) -> str | None:
+    return None if (code := process.poll()) is None else f"ended with exit code {code}"
+
+
+def _wait(death: Callable[[], str | None], url: str, remedy: str, stop: threading.Event) -> None:
     deadline = time.monotonic() + _LIMIT_S
     while not _answers(url):
-        if (code := process.poll()) is not None:
+        if how := death():
+            first, *rest = how.splitlines()
             raise ActionFailedError(
-                f"the server that was to stay ended with exit code {code}", remedy=f"its output is in {log}"
+                f"the server that was to stay {first}", remedy=remedy, details=tuple(rest)
             )
         if time.monotonic() > deadline:
             raise ActionFailedError(
-                f"the server that was to stay did not answer at {url} within {_LIMIT_S:g} s",
-                remedy=f"its output is in {log}",
+                f"the server that was to stay did not answer at {url} within {_LIMIT_S:g} s", remedy=remedy
             )
         if stop.wait(_POLL_S):
             raise InterruptedRunError("the run was stopped while the server that is to stay was starting")
 
 
 def _answers(url: str) -> bool:
-    """Return True if a server answers at /health with another status than 503 (still loading)."""
+    """Return True if a server answers at /health with another status than 503 (still loading).
+
+    Return True for another protocol than HTTP if the port is open.
+    """
     address = urlsplit(url)
+    if address.scheme not in {"http", "https"}:
+        try:
+            socket.create_connection((address.hostname or "", address.port or 0), _REPLY_S).close()
+        except OSError:
+            return False
+        return True
     connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=_REPLY_S)
     try:
         connection.request("GET", "/health", headers={"Connection": "close"})

@@ -27,6 +27,7 @@ from agent.facts.linux import PLATFORM
 from agent.host.containers.records import container_records, has_containers
 from agent.host.processes import LocalProcesses
 from agent.planning.planner import PlannedComponent, Planner, Standing
+from agent.planning.services import is_service
 from agent.planning.variables import run_variables
 from agent.profile import (
     Profile,
@@ -341,7 +342,13 @@ class Session:
         run_dir, secrets = self.run_dir, self.secrets
         processes = LocalProcesses(self.context.run_id, secrets=secrets, stop=interruption.stop)
         processes.kill_leftovers(
-            {row.key for row in journal.steps() if row.status not in (StepStatus.DONE, StepStatus.CUT)}
+            {
+                row.key
+                for row in journal.steps()
+                if row.status not in (StepStatus.DONE, StepStatus.CUT)
+                # A service's step is done as soon as the service is ready.
+                or (row.kind == "action" and is_service(row))
+            }
         )
         write_json(run_dir / RUN_FILE, self._describe(journal))
         level = self.request.log_level

@@ -8,7 +8,6 @@ success as a success, retry on their own, and do not report what was refused.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from datetime import datetime
 from functools import partial
@@ -19,6 +18,7 @@ from typing_extensions import override
 
 from agent.core.errors import UsageError
 from agent.core.records import CONTEXT_KEY, categorization
+from agent.sinks.agent_log import log_entries, log_parts
 from agent.sinks.base import Piece, RecordsRefusedError, Sink, SinkUnavailableError
 from agent.sinks.settings import needed, parse_settings, without_credentials
 from agent.store.documents import RunDocument
@@ -51,7 +51,6 @@ _REFUSED = frozenset({400, 413, 422})
 _OK, _REDIRECTED, _SERVER_ERROR = 200, 300, 500
 _NEVER = ("too old", "out of bounds", "out of order", "duplicate sample")
 """Prometheus' messages about points that it will never take; some come with status 500."""
-_LOG_CHUNK_BYTES = 256 * 1024
 _SEVERITIES = {"debug": 5, "info": 9, "warning": 13, "error": 17, "critical": 21}
 _RESULTS = {"VALID": "success", "INVALID": "failure", "FAILED": "error", None: "success"}
 _STEP_RESULTS = {"done": "success", "failed": "failure", "interrupted": "cancellation", "cut": "timeout"}
@@ -245,9 +244,7 @@ class OtlpSink(Sink):
     @override
     def pieces(self) -> Iterator[Piece]:
         if "logs" in self._signals:
-            log = self._context.run_dir / "logs" / "vcagent.jsonl"
-            size = log.stat().st_size if log.is_file() else 0
-            for start in range(0, size, _LOG_CHUNK_BYTES):
+            for start in log_parts(self._context.run_dir):
                 yield Piece(f"log {start}", partial(self._send_log, start))
         if "traces" in self._signals:
             yield Piece("trace", self._send_trace)
@@ -262,30 +259,20 @@ class OtlpSink(Sink):
         from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeLogs
         from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-        entries = []
-        for line in _lines(self._context.run_dir / "logs" / "vcagent.jsonl", start, start + _LOG_CHUNK_BYTES):
-            try:
-                values = json.loads(self._context.mask(line))
-                moment = _nanoseconds(
-                    datetime.fromisoformat(str(values.pop("timestamp")).replace("Z", "+00:00"))
-                )
-            except (ValueError, KeyError, AttributeError):
-                continue
-            level = str(values.pop("level", "info"))
-            event = str(values.pop("event", ""))
-            entries.append(
-                LogRecord(
-                    time_unix_nano=moment,
-                    severity_number=_SEVERITIES.get(level, 9),  # type: ignore[arg-type]
-                    severity_text=level,
-                    body=AnyValue(string_value=event),
-                    trace_id=_identifier(self._context.run_id, 16),
-                    attributes=[
-                        KeyValue(key=f"vcagent.{key}", value=AnyValue(string_value=str(value)))
-                        for key, value in values.items()
-                    ],
-                )
+        entries = [
+            LogRecord(
+                time_unix_nano=_nanoseconds(entry.moment),
+                severity_number=_SEVERITIES.get(entry.level, 9),  # type: ignore[arg-type]
+                severity_text=entry.level,
+                body=AnyValue(string_value=entry.event),
+                trace_id=_identifier(self._context.run_id, 16),
+                attributes=[
+                    KeyValue(key=f"vcagent.{key}", value=AnyValue(string_value=str(value)))
+                    for key, value in entry.values.items()
+                ],
             )
+            for entry in log_entries(self._context, start)
+        ]
         resource = Resource(
             attributes=[
                 KeyValue(key=key, value=AnyValue(string_value=str(value)))
@@ -456,16 +443,6 @@ def _moment(text: str | None) -> int:
 
 def _identifier(text: str, size: int) -> bytes:
     return hashlib.sha256(text.encode()).digest()[:size]
-
-
-def _lines(path: Any, start: int, end: int) -> Iterator[str]:
-    """Yield the lines of a file that begin between two positions."""
-    with path.open("rb") as file:
-        if start:
-            file.seek(start - 1)
-            file.readline()
-        while file.tell() < end and (line := file.readline()):
-            yield line.decode("utf-8", "replace")
 
 
 def open_otlp(settings: str, context: SinkContext) -> Sink:

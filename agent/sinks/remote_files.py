@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -44,7 +45,8 @@ class RemoteFolder:
 
                 raise UsageError(
                     f"the sink {sink} cannot write to {scheme}://: {error}",
-                    remedy="pip install 'vcagent[content]' has s3:// and az://; others are fsspec's packages",
+                    remedy=f"{sys.executable} -m pip install 'vcagent[content]' adds s3:// and az://; "
+                    "other addresses need the package that fsspec names",
                 ) from error
 
     def put(self, name: str, data: bytes) -> None:

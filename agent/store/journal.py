@@ -23,7 +23,7 @@ from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.core.errors import UsageError
+from agent.core.errors import HostError, UsageError, is_disk_full
 from agent.core.records import MetadataValue, MetricRecord, Relativity
 from agent.core.safe_files import open_file
 
@@ -162,6 +162,7 @@ class Journal:
 
     Raises:
         UsageError: if the file is not a journal.
+        HostError: if the disk is full.
     """
 
     def __init__(self, path: Path) -> None:
@@ -182,6 +183,11 @@ class Journal:
             self._identity = (status.st_dev, status.st_ino)
         except sqlite3.DatabaseError as error:
             self._database.close()
+            if is_disk_full(error):
+                raise HostError(
+                    f"the journal {path} cannot be written: {error}",
+                    remedy="free some space, then resume or start the run (the disk is full, or broken)",
+                ) from error
             raise UsageError(
                 f"{path} cannot be read as a journal of vcagent: {error}",
                 remedy="see whether the disk is full; the raw results in its folder are untouched",

@@ -27,7 +27,8 @@ class Serving:
         model: what it serves; empty if unknown.
         pid: its process, which leads a group of its own.
         created_s: when that process began, in seconds since 1970: a number alone may be another's later.
-        log: the file that gets its output.
+        log: the file that gets its output; of a container the command that shows it.
+        stop_command: the command that ends it; empty for a process group of the host.
     """
 
     name: str
@@ -36,11 +37,12 @@ class Serving:
     pid: int
     created_s: float
     log: str
+    stop_command: str = ""
 
     @property
     def how_to_stop(self) -> str:
         """The command that ends it, with all that it started."""
-        return f"kill -- -{self.pid}"
+        return self.stop_command or f"kill -- -{self.pid}"
 
     def write(self, run_dir: Path) -> None:
         """Note it in the run's folder."""

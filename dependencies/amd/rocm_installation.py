@@ -132,6 +132,7 @@ class AmdRocmInstallation(Dependency):
     A loaded amdgpu that answers and is new enough is left alone, and so is a ROCm that will do.
     """
 
+    is_for_gpus = True
     changes_host = True
     lifts = frozenset({LiftedBy.DRIVER, LiftedBy.PROGRAM})
     Parameters = AmdRocmInstallationParameters

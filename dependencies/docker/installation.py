@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, field_validator
 
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
-from agent.component.downloads import Download, not_carried
 from agent.core.errors import HostError, LiftedBy, refusals_lifted_by
 from agent.facts.boot import SYSTEMD
 from agent.facts.docker import (
@@ -23,7 +22,7 @@ from agent.facts.docker import (
     upstream_version,
 )
 from agent.facts.linux import ARCHITECTURE, DISTRIBUTION
-from agent.facts.packages import INSTALLED_PACKAGES, PACKAGE_MANAGER
+from agent.facts.packages import INSTALLED_PACKAGES
 from agent.facts.services import service
 from agent.facts.storage import MOUNTS, free_bytes
 from agent.facts.users import ROOT
@@ -34,7 +33,7 @@ from dependencies.docker.service import refuse_to_stop_containers, start_command
 from dependencies.docker.sources import DOWNLOADS, DockerSource, docker_source, pinned
 from dependencies.docker.undo import undo_plan
 from dependencies.packages.apt_repository import AptRepositoryWish
-from dependencies.packages.bundled_debs import deb_downloads
+from dependencies.packages.bundled_packages import package_downloads
 from dependencies.packages.package_managers import PackageWish, installation_steps, manager_of, require_root
 from dependencies.packages.signing_key import SigningKey
 from dependencies.system.groups import checked_names, group_steps, user_names
@@ -42,6 +41,7 @@ from dependencies.system.groups import checked_names, group_steps, user_names
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from agent.component.downloads import Download
     from agent.facts import Facts
 
 _MIB = 1024 * 1024
@@ -146,12 +146,10 @@ class DockerInstallation(Dependency):
 
     def downloads(self, facts: Facts) -> tuple[Download, ...]:
         """Return the engine's packages from their repository."""
-        manager = facts[PACKAGE_MANAGER]
-        if manager != "apt":
-            raise not_carried(f"packages of {manager}")
+        manager = manager_of(facts, "docker").name
         source = self._source(facts, manager, None)
-        repository = source.repository if isinstance(source.repository, AptRepositoryWish) else None
-        return deb_downloads(self._wishes(source, manager, None), repository=repository)
+        wishes = self._wishes(source, manager, None)
+        return package_downloads(manager, wishes, repository=source.repository)
 
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:

@@ -132,6 +132,13 @@ class LlamaCppInstallation(Dependency):
     Parameters = LlamaCppInstallationParameters
     parameters: LlamaCppInstallationParameters
 
+    def uses_gpus(self, facts: Facts) -> bool:
+        """Return True if the programs are compiled for CUDA."""
+        asked = self.parameters
+        # Nothing is compiled: only backend says what the programs in the source were compiled for.
+        backend = "cpu" if asked.prebuilt and asked.backend == "auto" else asked.backend
+        return wanted_backend(facts, backend) == "cuda"
+
     def plan(self, facts: Facts) -> Plan:
         """Fetch and build missing programs.
 

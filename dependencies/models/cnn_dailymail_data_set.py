@@ -9,7 +9,9 @@ from pydantic import Field
 from agent.core.errors import HostError
 from agent.facts.agent_paths import lift_of_path
 from agent.facts.files import exists, file_stamp
+from dependencies.models.bundled_hub import HubFiles
 from dependencies.models.hub_access import require_access
+from dependencies.models.in_environment.model_files.cnn_dailymail import FILE, REPOSITORY
 from dependencies.models.prepared_data_set import (
     OptionalPath,
     PreparedDataSet,
@@ -18,8 +20,6 @@ from dependencies.models.prepared_data_set import (
 
 if TYPE_CHECKING:
     from agent.facts import Facts
-
-_REPOSITORY = "abisee/cnn_dailymail"
 
 
 class CnnDailyMailDataSetParameters(PreparedDataSetParameters):
@@ -55,7 +55,14 @@ class CnnDailyMailDataSet(PreparedDataSet):
     @property
     def source_name(self) -> str:
         """Return the local copy, or the hub's repository."""
-        return str(self.parameters.source or _REPOSITORY)
+        return str(self.parameters.source or REPOSITORY)
+
+    @property
+    def hub_files(self) -> HubFiles | None:
+        """The table of the validation split, if there is no local copy."""
+        if self.parameters.source:
+            return None
+        return HubFiles("dataset", REPOSITORY, self.parameters.revision, include=(FILE,))
 
     def wish(self, facts: Facts) -> list[str]:
         """Return everything that its content depends on."""
@@ -80,7 +87,7 @@ class CnnDailyMailDataSet(PreparedDataSet):
                     f"{path} is not there", remedy="correct the path", lifted_by=lift_of_path(facts, path)
                 )
         if parameters.source is None:
-            require_access(facts, _REPOSITORY, parameters.revision, kind="datasets/")
+            require_access(facts, REPOSITORY, parameters.revision, kind="datasets/")
 
     def asked(self) -> dict[str, Any]:
         """Return the program's configuration, except ``output``."""

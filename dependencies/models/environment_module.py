@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from agent.component.component import StepContext
 
-_PROGRAMS = Path(__file__).with_name("in_environment")
+PROGRAMS = Path(__file__).with_name("in_environment")
+"""The folder of the programs, for PYTHONPATH."""
 
 
 def require_environment(environment: Path) -> None:
@@ -50,7 +51,7 @@ def run_module(
             {**config, "dotenv": str(Path(".env").absolute())},
             context=context,
             path=context.log.with_suffix(".json"),
-            env={"PYTHONPATH": str(_PROGRAMS)},
+            env={"PYTHONPATH": str(PROGRAMS)},
         )
     except ActionFailedError as error:
         raise DependencyFailedError(error.message, remedy=error.remedy, details=error.details) from error

@@ -14,15 +14,16 @@ from agent.component.component import ComponentParameters, Dependency, Plan, Ste
 from agent.component.environment_script import program_command
 from agent.core.errors import DependencyFailedError, HostError
 from agent.facts.agent_paths import PACKAGE_DIR
+from agent.facts.bundle import bundle_of
 from agent.facts.files import exists, file_stamp, link_target, text_of
+from dependencies.models.bundled_hub import HubFiles
 from dependencies.models.environment_module import require_environment, run_module
 from dependencies.models.hub_access import hub_servers
 from dependencies.models.hugging_face_model import hub_cache
 from dependencies.packages.package_folder import locked, point_link, write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from agent.component.downloads import Download
     from agent.facts import Facts
 
 
@@ -82,17 +83,32 @@ class HuggingFaceDataSet(Dependency):
         missing = self._missing(facts, target)
         if not missing:
             return Plan(nothing_to_do=f"{target} has all files of {asked.repository}")
-        command = program_command(asked.environment, "model_files.model_snapshot")
+        if bundled := self._files.in_bundle(facts):
+            command = f"cp -r {bundled} {self._files.stored(self._cache) / 'snapshots'}"
+        else:
+            program = program_command(asked.environment, "model_files.model_snapshot")
+            command = f"{' '.join(program)}  # datasets/{asked.repository} at {asked.revision}"
         step = Step(
             "fetch",
             missing,
             self._fetch,
-            f"{' '.join(command)}  # datasets/{asked.repository} at {asked.revision}",
+            command,
             lambda fresh: not self.plan(fresh).steps,
             estimate_s=20,
-            fetches_from=hub_servers,
+            fetches_from=None if bundled else hub_servers,
         )
         return Plan((step,))
+
+    def downloads(self, facts: Facts) -> tuple[Download, ...]:
+        """Return the files, unless the host has a folder in their place."""
+        if bundle_of(facts) and facts[exists(Path(self.parameters.repository).absolute())]:
+            return ()
+        return (self._files.download(),)
+
+    @property
+    def _files(self) -> HubFiles:
+        asked = self.parameters
+        return HubFiles("dataset", asked.repository, asked.revision, include=asked.include)
 
     def _wish(self) -> str:
         asked = self.parameters
@@ -139,17 +155,14 @@ class HuggingFaceDataSet(Dependency):
 
     def _fetch(self, context: StepContext) -> StepOutcome:
         asked = self.parameters
-        require_environment(asked.environment)
-        config: Mapping[str, Any] = {
-            "kind": "dataset",
-            "repository": asked.repository,
-            "revision": asked.revision,
-            "include": list(asked.include),
-            "cache_dir": str(self._cache),
-        }
         with locked(context.package_dir, asked.package_name, context):
-            result = run_module(asked.environment, "model_files.model_snapshot", config, context=context)
-            folder, sizes = Path(result["folder"]), result["sizes"]
+            if bundled := self._files.in_bundle(context.facts):
+                folder, sizes = self._files.copy_to_cache(bundled, self._cache, context)
+            else:
+                require_environment(asked.environment)
+                config = self._files.asked(self._cache)
+                result = run_module(asked.environment, "model_files.model_snapshot", config, context=context)
+                folder, sizes = Path(result["folder"]), result["sizes"]
             if not sizes:
                 raise DependencyFailedError(
                     f"{asked.repository} has no file of {', '.join(asked.include) or 'any name'}",

@@ -10,12 +10,15 @@ from pydantic import Field, field_validator, model_validator
 
 import gpu_configs
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
+from agent.component.downloads import Download, not_carried
 from agent.component.environment_script import program_command
 from agent.core.errors import DependencyFailedError, HostError, LiftedBy
 from agent.facts.agent_paths import PACKAGE_DIR, lift_of_path
+from agent.facts.bundle import bundle_of
 from agent.facts.files import exists, link_target, text_of
 from agent.facts.model_folders import model_folder
 from agent.facts.storage import MOUNTS, free_bytes
+from dependencies.models.bundled_hub import HubFiles
 from dependencies.models.environment_module import require_environment, run_module
 from dependencies.models.hub_access import hub_servers, require_access
 from dependencies.models.in_environment.model_files.hub import hub_home
@@ -133,17 +136,48 @@ class HuggingFaceModel(Dependency):
                 lifted_by=lift_of_path(facts, parameters.path),
             )
         self._check_space(facts)
-        require_access(facts, parameters.repository, parameters.revision)
-        command = [*program_command(self._environment, "model_files.model_snapshot"), f"{link}.json"]
+        if bundled := self._files.in_bundle(facts):
+            command = f"cp -r {bundled} {self._files.stored(self._cache) / 'snapshots'}"
+        else:
+            if bundle_of(facts) is None:
+                require_access(facts, parameters.repository, parameters.revision)
+            program = program_command(self._environment, "model_files.model_snapshot")
+            command = f"{' '.join(program)} {link}.json  # {parameters.repository} at {parameters.revision}"
         step = Step(
             "fetch",
             f"{parameters.repository} is not on this host: {problem}",
             self._fetch,
-            " ".join(command) + f"  # {parameters.repository} at {parameters.revision}",
+            command,
             lambda fresh: not self.plan(fresh).steps,
-            fetches_from=hub_servers,
+            fetches_from=None if bundled else hub_servers,
         )
         return Plan((step,))
+
+    def downloads(self, facts: Facts) -> tuple[Download, ...]:
+        """Return the model, if a hub has it and the host does not."""
+        parameters = self.parameters
+        if named := str(parameters.llm_config.get("model") or ""):
+            if not named.startswith("/"):
+                raise not_carried(f"the model {named}, which the engine fetches")
+            return ()
+        if parameters.path:
+            return ()
+        if bundle_of(facts):
+            folder, problem = self._present(facts)
+            if folder and not problem:
+                return ()
+        return (self._files.download(),)
+
+    @property
+    def _files(self) -> HubFiles:
+        parameters = self.parameters
+        return HubFiles(
+            "model",
+            parameters.repository,
+            parameters.revision,
+            exclude=parameters.exclude,
+            weights=parameters.load_format != "dummy",
+        )
 
     @property
     def _environment(self) -> Path:
@@ -159,7 +193,7 @@ class HuggingFaceModel(Dependency):
         parameters = self.parameters
         folder = parameters.path and parameters.path.absolute()
         if folder is None:
-            stored = self._cache / f"models--{parameters.repository.replace('/', '--')}"
+            stored = self._files.stored(self._cache)
             commit = parameters.revision
             if len(commit) != _COMMIT_LENGTH:
                 commit = (facts[text_of(stored / "refs" / commit)] or "").strip()
@@ -197,17 +231,14 @@ class HuggingFaceModel(Dependency):
 
     def _fetch(self, context: StepContext) -> StepOutcome:
         parameters = self.parameters
-        require_environment(self._environment)
-        asked = {
-            "repository": parameters.repository,
-            "revision": parameters.revision,
-            "weights": parameters.load_format != "dummy",
-            "exclude": list(parameters.exclude),
-            "cache_dir": str(self._cache),
-        }
         with locked(context.package_dir, parameters.package_name, context):
-            result = run_module(self._environment, "model_files.model_snapshot", asked, context=context)
-            folder = Path(result["folder"])
+            if bundled := self._files.in_bundle(context.facts):
+                folder, _ = self._files.copy_to_cache(bundled, self._cache, context)
+            else:
+                require_environment(self._environment)
+                asked = self._files.asked(self._cache)
+                result = run_module(self._environment, "model_files.model_snapshot", asked, context=context)
+                folder = Path(result["folder"])
             self._check_whole(context, folder)
             point_link(context.package_dir / parameters.package_name, folder)
         return StepOutcome(f"{parameters.repository} at {folder.name} in {folder}")

@@ -10,8 +10,9 @@ from pydantic import Field
 from agent.core.errors import HostError, LiftedBy
 from agent.facts.agent_paths import lift_of_path
 from agent.facts.files import exists, file_stamp
+from dependencies.models.bundled_hub import HubFiles
 from dependencies.models.hub_access import require_access
-from dependencies.models.in_environment.model_files.open_orca import ENDS, candidates
+from dependencies.models.in_environment.model_files.open_orca import ENDS, STEMS, candidates
 from dependencies.models.prepared_data_set import (
     OptionalPath,
     PreparedDataSet,
@@ -60,6 +61,15 @@ class OpenOrcaDataSet(PreparedDataSet):
     def source_name(self) -> str:
         """Return the local file or folder, or the hub's repository."""
         return str(self.parameters.source or self.parameters.repository)
+
+    @property
+    def hub_files(self) -> HubFiles | None:
+        """The table, under each of its names, if there is no local file."""
+        parameters = self.parameters
+        if parameters.source or not parameters.repository:
+            return None
+        include = tuple(f"*{stem}.*" for stem in STEMS)
+        return HubFiles("dataset", parameters.repository, parameters.revision, include=include)
 
     def wish(self, facts: Facts) -> list[str]:
         """Return everything that its content depends on."""

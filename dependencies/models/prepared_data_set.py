@@ -14,6 +14,7 @@ from agent.component.component import ComponentParameters, Dependency, Plan, Ste
 from agent.component.environment_script import program_command
 from agent.core.errors import HostError, LiftedBy
 from agent.facts.agent_paths import PACKAGE_DIR
+from agent.facts.bundle import bundle_of
 from agent.facts.files import exists, file_stamp, link_target, text_of
 from dependencies.models.environment_module import require_environment, run_module
 from dependencies.models.hub_access import hub_servers
@@ -22,7 +23,9 @@ from dependencies.packages.package_folder import locked, point_link, write_whole
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from agent.component.downloads import Download
     from agent.facts import Facts
+    from dependencies.models.bundled_hub import HubFiles
 
 _NOTE = "data_set.json"
 """The file that is written last: without it a folder is incomplete."""
@@ -61,9 +64,9 @@ class PreparedDataSet(Dependency):
         raise NotImplementedError
 
     @property
-    def is_from_hub(self) -> bool:
-        """True if there is no local source."""
-        return self.parameters.source is None
+    def hub_files(self) -> HubFiles | None:
+        """The files of a hub that it is made from; None if there is a local source."""
+        raise NotImplementedError
 
     def wish(self, facts: Facts) -> list[str]:
         """Return everything that its content depends on."""
@@ -96,20 +99,34 @@ class PreparedDataSet(Dependency):
         reason = _wrong(facts, folder)
         if not reason and target == folder:
             return Plan(nothing_to_do=f"{folder} is whole")
-        if reason:
+        bundled = self._in_bundle(facts)
+        if reason and not bundled:
             self.require_source(facts)
         command = " ".join(program_command(parameters.environment, self.program))
         step = Step(
             "prepare",
             reason or f"{link} does not point to {folder}",
             lambda context: self._prepare(context, folder),
-            f"{command}  # {self.source_name}",
+            f"{command}  # {bundled or self.source_name}",
             lambda fresh: not self.plan(fresh).steps,
             estimate_s=60,
             undo={"folder": str(folder), "link": str(link)},
-            fetches_from=hub_servers if reason and self.is_from_hub else None,
+            fetches_from=hub_servers if reason and self.hub_files and not bundled else None,
         )
         return Plan((step,))
+
+    def downloads(self, facts: Facts) -> tuple[Download, ...]:
+        """Return the files that it is made from; none if they are on the host, or it was made."""
+        if self.hub_files is None:
+            if not self.parameters.source:
+                self.require_source(facts)
+            return ()
+        if bundle_of(facts) and not _wrong(facts, self._folder(facts)):
+            return ()
+        return (self.hub_files.download(),)
+
+    def _in_bundle(self, facts: Facts) -> Path | None:
+        return self.hub_files.in_bundle(facts) if self.hub_files else None
 
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
@@ -141,6 +158,8 @@ class PreparedDataSet(Dependency):
                 shutil.rmtree(folder, ignore_errors=True)
                 folder.mkdir(parents=True)
                 asked = {**self.asked(), "output": str(folder / _SAMPLES)}
+                if bundled := self._in_bundle(context.facts):
+                    asked["source"] = str(bundled)
                 note = run_module(parameters.environment, self.program, asked, context=context)
                 write_whole(folder / _NOTE, json.dumps(note, indent=2) + "\n")
             point_link(context.package_dir / parameters.package_name, folder)

@@ -12,13 +12,12 @@ from pydantic import Field, field_validator
 
 from agent.component.bundled_images import image_download
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
-from agent.component.downloads import Download, not_carried
 from agent.core.errors import HostError, LiftedBy
 from agent.facts.container_toolkit import CDI_FOLDERS, CDI_SPECS, CONTAINER_TOOLKIT_VERSION, CdiSpec
 from agent.facts.docker import DAEMON_CONFIG, DOCKER_ENGINE, DOCKER_PROBLEM, DOCKER_SERVER
 from agent.facts.gpus import DRIVER_VERSION
 from agent.facts.linux import ARCHITECTURE, DISTRIBUTION
-from agent.facts.packages import INSTALLED_PACKAGES, PACKAGE_MANAGER, RPM_MANAGERS
+from agent.facts.packages import INSTALLED_PACKAGES, RPM_MANAGERS
 from agent.facts.storage import MOUNTS, free_bytes
 from agent.facts.users import ROOT
 from dependencies.docker.cli import run_docker
@@ -27,7 +26,7 @@ from dependencies.docker.service import refuse_to_stop_containers, restart_comma
 from dependencies.docker.undo import undo_plan
 from dependencies.nvidia.gpu_container_proof import GpuContainerProof
 from dependencies.packages.apt_repository import AptRepositoryWish, deb_architecture
-from dependencies.packages.bundled_debs import deb_downloads
+from dependencies.packages.bundled_packages import package_downloads
 from dependencies.packages.package_managers import (
     PackageManager,
     PackageWish,
@@ -41,6 +40,7 @@ from dependencies.packages.signing_key import SigningKey
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from agent.component.downloads import Download
     from agent.facts import Facts
     from agent.facts.docker import DockerServer
 
@@ -113,6 +113,7 @@ class NvidiaContainerToolkitInstallationParameters(ComponentParameters):
 class NvidiaContainerToolkitInstallation(Dependency):
     """Makes Docker start containers with GPUs, and proves it with one."""
 
+    is_for_gpus = True
     changes_host = True
     lifts = frozenset({LiftedBy.PROGRAM, LiftedBy.DOCKER})
     Parameters = NvidiaContainerToolkitInstallationParameters
@@ -141,10 +142,8 @@ class NvidiaContainerToolkitInstallation(Dependency):
 
     def downloads(self, facts: Facts) -> tuple[Download, ...]:
         """Return the toolkit's packages, and the image of the proof."""
-        manager = facts[PACKAGE_MANAGER]
-        if manager != "apt":
-            raise not_carried(f"packages of {manager}")
-        packages = deb_downloads(self._wishes(), repository=self._apt_repository(facts))
+        manager = manager_of(facts, _PACKAGES[0]).name
+        packages = package_downloads(manager, self._wishes(), repository=self._repository(facts, manager))
         return (*packages, image_download(self.parameters.proof_image)) if self.parameters.proof else packages
 
     @classmethod
@@ -214,25 +213,11 @@ class NvidiaContainerToolkitInstallation(Dependency):
         return [PackageWish(name, version if "-" in version else f"{version}-1") for name in _PACKAGES]
 
     def _repository_steps(self, facts: Facts, manager: str) -> list[Step]:
-        parameters = self.parameters
-        base = parameters.repository_uri.rstrip("/")
-        if not base:
-            return []
-        machine = facts[ARCHITECTURE]
-        if manager in RPM_MANAGERS:
-            # Its packages are not signed, its index is (nvidia-container-toolkit.repo).
-            wish = RpmRepositoryWish(
-                _REPOSITORY,
-                f"{base}/stable/rpm/{machine}",
-                self._key,
-                signed_packages=False,
-                signed_index=True,
-                manager=manager,
-            )
+        repository = self._repository(facts, manager)
+        if isinstance(repository, RpmRepositoryWish):
             release = facts[DISTRIBUTION].version.partition(".")[0]
-            return wish.steps(facts, {"releasever": release, "basearch": machine})
-        repository = self._apt_repository(facts)
-        return repository.steps(facts, parameters.lock_timeout) if repository else []
+            return repository.steps(facts, {"releasever": release, "basearch": facts[ARCHITECTURE]})
+        return repository.steps(facts, self.parameters.lock_timeout) if repository else []
 
     @property
     def _key(self) -> SigningKey:
@@ -241,12 +226,23 @@ class NvidiaContainerToolkitInstallation(Dependency):
         fingerprint = parameters.key_fingerprint or ("" if parameters.key_uri else FINGERPRINT)
         return SigningKey.of(parameters.key_uri or f"{base}/gpgkey", fingerprint)
 
-    def _apt_repository(self, facts: Facts) -> AptRepositoryWish | None:
-        """Return NVIDIA's repository for hosts with apt; None if the packages are the host's own."""
+    def _repository(self, facts: Facts, manager: str) -> AptRepositoryWish | RpmRepositoryWish | None:
+        """Return NVIDIA's repository; None if the packages are in the host's own."""
         base = self.parameters.repository_uri.rstrip("/")
         if not base:
             return None
-        architecture = deb_architecture(facts[ARCHITECTURE])
+        machine = facts[ARCHITECTURE]
+        if manager in RPM_MANAGERS:
+            # Its packages are not signed, its index is (nvidia-container-toolkit.repo).
+            return RpmRepositoryWish(
+                _REPOSITORY,
+                f"{base}/stable/rpm/{machine}",
+                self._key,
+                signed_packages=False,
+                signed_index=True,
+                manager=manager,
+            )
+        architecture = deb_architecture(machine)
         uri = f"{base}/stable/deb/{architecture}"
         return AptRepositoryWish(_REPOSITORY, uri, "/", (), architecture, self._key)
 

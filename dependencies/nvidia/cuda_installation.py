@@ -141,6 +141,7 @@ class NvidiaCudaInstallation(Dependency):
     What is there and right is left alone. Nothing is touched while something runs on a GPU.
     """
 
+    is_for_gpus = True
     changes_host = True
     lifts = frozenset({LiftedBy.DRIVER, LiftedBy.PROGRAM})
     Parameters = NvidiaCudaInstallationParameters
@@ -305,7 +306,7 @@ _LATE = frozenset({"load", "reboot", "subnet-manager", "fabric-manager", "imex"}
 
 
 def _can_install(facts: Facts) -> bool:
-    """Dnf 4 alone: dnf 5 and the others keep their locks elsewhere."""
+    """Return True for apt, and for dnf 4: dnf 5 and the others hold packages in other files."""
     if facts[PACKAGE_MANAGER] == "dnf":
         return repository_folder(facts[DISTRIBUTION]).startswith(("rhel", "amzn"))
     return facts[PACKAGE_MANAGER] == "apt"

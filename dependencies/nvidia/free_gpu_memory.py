@@ -89,6 +89,7 @@ class FreeGpuMemory(Dependency):
     gone. If any other process holds the memory, it is named and the run is refused.
     """
 
+    is_for_gpus = True
     lifts = frozenset({LiftedBy.SYSTEM})
     Parameters = FreeGpuMemoryParameters
     parameters: FreeGpuMemoryParameters

@@ -68,6 +68,7 @@ class GpuSelectionParameters(ComponentParameters):
 class GpuSelection(Dependency):
     """Changes nothing: refuses a host without known GPUs, otherwise reports their settings."""
 
+    is_for_gpus = True
     lifts = frozenset()
     Parameters = GpuSelectionParameters
     parameters: GpuSelectionParameters

@@ -75,6 +75,7 @@ class RpmDriverPackages(DriverPackages):
     def _install_command(self, facts: Facts, chosen: Candidate) -> list[str]:
         wanted = [*chosen.packages.items(), *((name, None) for name in chosen.unpinned)]
         program, *rest = dnf_install("dnf", wanted)
+        command = rest.index("install") + 1
         ours = [
             one.identifier
             for one in facts[RPM_REPOSITORIES]
@@ -83,7 +84,8 @@ class RpmDriverPackages(DriverPackages):
         # Packages that conflict with the other kind of module are replaced in the same transaction; see
         # _change.
         options = ("--allowerasing", "--setopt=clean_requirements_on_remove=False")
-        return [program, *every_stream(ours), *options, *rest]
+        # dnf 5 knows --allowerasing only as an option of install.
+        return [program, *every_stream(ours), *rest[:command], *options, *rest[command:]]
 
     def _change(self, context: StepContext, chosen: Candidate) -> None:
         """Install without vcagent's own locks, after checking that no other package is removed for it."""

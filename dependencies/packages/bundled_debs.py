@@ -107,7 +107,7 @@ class OtherApt:
         proxies = LocalHost().output(["apt-config", "dump", "Acquire"]) or ""
         configuration = _CONF.format(root=self._root, architecture=architecture)
         replace_text(self._root / "apt.conf", proxies + configuration, mode=0o600)
-        name, text = sources_of(facts[DISTRIBUTION], architecture, fetching.apt_sources)
+        name, text = sources_of(facts[DISTRIBUTION], architecture, fetching.repositories)
         replace_text(self._root / "sources.list.d" / name, text)
         self._update()
 
@@ -184,7 +184,7 @@ class OtherApt:
             raise HostError(
                 f"apt cannot fetch the packages for {self._fetching.facts[DISTRIBUTION].name}",
                 details=tuple(lines[-6:]),
-                remedy=known_remedy(done.errors) or "give that release's repositories: --apt-sources FILE",
+                remedy=known_remedy(done.errors) or "give that release's repositories: --repositories FILE",
                 lifted_by=LiftedBy.NOTHING,
             )
         return done.output
@@ -207,7 +207,7 @@ def sources_of(distribution: Distribution, architecture: str, given: Path | None
         except OSError as error:
             raise HostError(
                 f"the file of repositories cannot be read: {error}",
-                remedy="correct --apt-sources: a .sources or .list file as in /etc/apt/sources.list.d",
+                remedy="correct --repositories: a .sources or .list file as in /etc/apt/sources.list.d",
             ) from error
         return f"given{'.sources' if re.search(r'^Types:', text, re.MULTILINE) else '.list'}", text
     here = Facts(LocalHost())
@@ -231,7 +231,7 @@ def _servers(distribution: Distribution, architecture: str) -> str:
     if not Path(keyring).exists():
         raise HostError(
             f"the keys of {distribution.name} are not on this host: {keyring}",
-            remedy=f"install the package {package}, or give repositories with their keys: --apt-sources FILE",
+            remedy=f"install the package {package}, or give repositories with keys: --repositories FILE",
             lifted_by=LiftedBy.NOTHING,
         )
     name = distribution.codename

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from agent.core.errors import DependencyFailedError
+from agent.facts.bundle import bundle_of
 from dependencies.packages.package_lock import remedy_among, run_when_free, wait_for_lock
 
 if TYPE_CHECKING:
@@ -38,7 +39,10 @@ REMEDIES = (
         "a module stream hides it: dnf module reset nvidia-driver, or module_hotfixes=1 for its repository",
     ),
     (
-        r"filtered out by exclude filtering|filtering kernel .* no precompiled|Skipping kernel installation",
+        (
+            r"filtered out by exclude filtering|matches only excluded packages|"
+            r"filtering kernel .* no precompiled|Skipping kernel installation"
+        ),
         (
             "an exclude hides it (dnf-plugin-nvidia does until a module is there for the kernel): wait for "
             "the module, take a dkms stream, or see exclude= in /etc/dnf/dnf.conf"
@@ -64,16 +68,20 @@ REMEDIES = (
         "no repository of this host has {0}; correct its name or add its repository",
     ),
     (
+        (
+            r"GPG check FAILED|Public key for .* is not installed|"
+            r"repomd\.xml GPG signature verification error|OpenPGP check for package .* failed|"
+            r"GPG verification is enabled, but GPG signature"
+        ),
+        "renew the key of that repository, or remove the repository",
+    ),
+    (
         r"Could not resolve host|Failed to download metadata|Cannot download|Connection timed out|Curl error",
         "see whether this host reaches its package mirror: DNS, route, proxy= in /etc/dnf/dnf.conf",
     ),
     (
         r"[Nn]o space left on device|needs? (?:at least )?\d+\S* more space|Disk Requirements",
         "free some space: dnf clean all, old kernels, old logs",
-    ),
-    (
-        r"GPG check FAILED|Public key for .* is not installed|repomd\.xml GPG signature verification error",
-        "renew the key of that repository, or remove the repository",
     ),
     (
         r"conflicting requests|conflicts with|nothing provides",
@@ -105,7 +113,12 @@ def dnf_install(
 
 
 def dnf_progress(line: str) -> tuple[str, float, float] | None:
-    """Return message, done and total of a line: ``  Installing : git-2.43.5-1.el9.x86_64   3/7``."""
+    """Return message, done and total of a line: ``  Installing : git-2.43.5-1.el9.x86_64   3/7``.
+
+    dnf 5 writes ``[3/7] Installing git-0:2.43.5-1.el9.x86_64 100% | 8.6 KiB/s | …``.
+    """
+    if match := re.match(r"\[\s*(\d+)/(\d+)\] +(?!Total )(\S.*?) +\d+% \|", line):
+        return match.group(3), float(match.group(1)), float(match.group(2))
     match = re.match(
         r"\s*((?:Install|Upgrad|Verify|Clean|Download|Downgrad)\w*\s*:? .*?)\s+(\d+)/(\d+)\s*$", line
     )
@@ -123,6 +136,9 @@ def run_dnf(context: StepContext, command: Sequence[str], lock_timeout_s: float)
         if told := dnf_progress(line):
             context.progress.update(told[0], done=told[1], total=told[2])
 
+    bundle = bundle_of(context.facts)
+    if bundle:
+        command = [command[0], *bundle.dnf_options, *command[1:]]
     return run_when_free(
         context, command, lock_timeout_s=lock_timeout_s, busy=_BUSY, remedies=REMEDIES, on_line=show
     )

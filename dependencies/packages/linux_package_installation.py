@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
 from agent.component.component import ComponentParameters, Dependency, Plan
-from agent.component.downloads import Download, not_carried
 from agent.core.errors import HostError, LiftedBy
 from agent.facts.linux import DISTRIBUTION
 from agent.facts.packages import INSTALLED_PACKAGES, PACKAGE_MANAGER, RPM_MANAGERS
-from dependencies.packages.bundled_debs import deb_downloads
+from dependencies.packages.bundled_packages import package_downloads
 from dependencies.packages.package_managers import (
     PackageWish,
     installation_steps,
@@ -23,6 +22,7 @@ from dependencies.packages.package_managers import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from agent.component.downloads import Download
     from agent.facts import Facts
 
 
@@ -89,9 +89,7 @@ class LinuxPackageInstallation(Dependency):
         """Return the packages of the host's distribution."""
         name = facts[PACKAGE_MANAGER]
         wishes = self._wishes(name, facts[DISTRIBUTION].id)
-        if wishes and name != "apt":
-            raise not_carried(f"packages of {name}")
-        return deb_downloads(wishes, recommends=self.parameters.recommends)
+        return package_downloads(name, wishes, recommends=self.parameters.recommends)
 
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:

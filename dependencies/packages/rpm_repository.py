@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from agent.component.component import Step, StepContext, StepOutcome
 from agent.core.errors import ActionFailedError, DependencyFailedError, HostError
+from agent.facts.bundle import bundle_of
 from agent.facts.packages import INSTALLED_PACKAGES
 from agent.facts.repositories import RPM_REPOSITORIES
 from dependencies.packages.system_file import write_system_file
@@ -60,19 +61,23 @@ class RpmRepositoryWish:
         """The file for the key."""
         return _KEYS / f"RPM-GPG-KEY-{self.name}"
 
-    def text(self) -> str:
-        """Return the file's text (dnf.conf(5))."""
+    def text(self, key_file: Path | None = None) -> str:
+        """Return the file's text (dnf.conf(5)).
+
+        Args:
+            key_file: the file with the key, if it is in another place.
+        """
         return (
             "# Written by vcagent.\n"
             f"[{self.name}]\nname={self.name}\nbaseurl={self.uri}\nenabled=1\n"
             f"gpgcheck={int(self.signed_packages)}\nrepo_gpgcheck={int(self.signed_index)}\n"
-            f"gpgkey=file://{self.key_file}\n"
+            f"gpgkey=file://{key_file or self.key_file}\n"
             + ("module_hotfixes=1\n" if self.module_hotfixes else "")
             + (f"priority={self.priority}\n" if self.priority is not None else "")
         )
 
     def steps(self, facts: Facts, variables: dict[str, str]) -> list[Step]:
-        """Return the steps that add the repository; none if it exists.
+        """Return the steps that add the repository; none if it exists, or if a bundle takes its place.
 
         Args:
             facts: the facts about the host.
@@ -81,6 +86,8 @@ class RpmRepositoryWish:
         Raises:
             HostError: if it is disabled.
         """
+        if bundle_of(facts):
+            return []
         present = self._present(facts, variables)
         if any(repository.enabled for repository in present):
             return []

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from agent.facts import Facts
 
 _MIB = 1024 * 1024
+_FEW = 30
+"""Requirements that are installed in about half a minute; a longer list may be many gigabytes."""
 _REQUIREMENTS = "vcagent-requirements.txt"
 """The name of the file with pip's settings: other users could read a command line."""
 
@@ -161,7 +163,7 @@ class PythonEnvironmentInstallation(Dependency):
             " && ".join(map(shlex.join, self._commands(facts, python, folder)))
             + f"  # {', '.join(self._shown)}",
             lambda fresh: not self.plan(fresh).steps,
-            estimate_s=30,
+            estimate_s=30 if len(parameters.everything) <= _FEW else None,
             undo={"folder": str(folder), "link": str(link)},
             fetches_from=None if parameters.wheels_dir else indexes,
         )

@@ -185,9 +185,11 @@ def _from_detail(
 def _start(log: DetailLog) -> datetime | None:
     """Return the start of the test, or None if the log does not give the time zone.
 
-    test_datetime is local time, although it ends in Z, and power_end is UTC (loadgen/utils.cc,
-    CurrentDateTimeISO8601 and DateTimeStringForPower). LoadGen writes the record of power_end when the round
-    has ended. Its value minus its time is the start in UTC; the difference to test_datetime is the time zone.
+    test_datetime is local time in whole seconds, although it ends in Z, and power_end is UTC in milliseconds
+    (loadgen/utils.cc, CurrentDateTimeISO8601 and DateTimeStringForPower). LoadGen writes the record of
+    power_end when the round has ended. Its value minus its time is the start in UTC. The difference to
+    test_datetime is the time zone. test_datetime alone would put the windows of two tests over each other by
+    up to a second.
     """
     if log.round_ended_ms is None:
         return None
@@ -198,8 +200,13 @@ def _start(log: DetailLog) -> datetime | None:
         ended = datetime.strptime(log.text("power_end"), _POWER_FORMAT).replace(tzinfo=timezone.utc)
     except ValueError:
         return None
-    zone = _ZONE_STEP * round((local - ended + timedelta(milliseconds=log.round_ended_ms)) / _ZONE_STEP)
-    return local - zone if abs(zone) <= _FURTHEST_ZONE else None
+    start = ended - timedelta(milliseconds=log.round_ended_ms)
+    zone = _ZONE_STEP * round((local - start) / _ZONE_STEP)
+    if abs(zone) > _FURTHEST_ZONE:
+        return None
+    second = local - zone
+    # A record that was written late, or a clock that was set during the test, moves power_end.
+    return start if second <= start < second + timedelta(seconds=1) else second
 
 
 def _details(log: DetailLog) -> dict[str, Value]:

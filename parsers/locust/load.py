@@ -7,6 +7,7 @@ StatsEntry._log_response_time), does not count tokens, and may lack the requests
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
@@ -43,6 +44,8 @@ BUSY_CLIENT = 0.9
 """The share of one CPU above which a process of users measures its own speed, not the server's."""
 _HIGHER, _LOWER, _PLAIN = Relativity.HIGHER, Relativity.LOWER, Relativity.UNDEFINED
 _KINDS_OF_FAILURE = 5
+_PARTS = 10
+"""Parts of the time with all users active, from which the spread of the rate follows."""
 _MOST = 10**12
 
 
@@ -156,6 +159,21 @@ class _Window:
         """Return the output tokens within the window; each part of a reply has an equal share of them."""
         inside = sum(self.start_s <= request.sent_s + offset <= self.end_s for offset in request.arrivals_s)
         return inside * (request.output_tokens or 0) / len(request.arrivals_s)
+
+    def rate_stderr(self, requests: Sequence[Request]) -> float:
+        """Return the standard error of the rate of output tokens, from equal parts of the window.
+
+        Law, Simulation Modeling and Analysis, 9.5.3: batch means.
+        """
+        length_s = self.length_s / _PARTS
+        counts = [0.0] * _PARTS
+        for request in requests:
+            share = (request.output_tokens or 0) / len(request.arrivals_s)
+            for offset in request.arrivals_s:
+                arrived_s = request.sent_s + offset
+                if self.start_s <= arrived_s <= self.end_s:
+                    counts[min(int((arrived_s - self.start_s) / length_s), _PARTS - 1)] += share
+        return statistics.stdev(count / length_s for count in counts) / math.sqrt(_PARTS)
 
 
 def _window(requests: Sequence[Request], users: int) -> _Window | None:
@@ -279,6 +297,10 @@ def _throughput(
     each = rate / asked.users
     yield Metric("output_tokens_per_second", rate, "tokens/s", _HIGHER, f"of all users, {while_all}")
     yield Metric("output_tokens_per_second_per_user", each, "tokens/s", _HIGHER, f"of one user, {while_all}")
+    if len(counted) >= _PARTS:
+        error = window.rate_stderr(good)
+        text = f"standard error, from {_PARTS} parts of that time"
+        yield Metric("output_tokens_per_second_stderr", error, "tokens/s", _LOWER, text, 2)
     started = sum(window.start_s <= request.sent_s + request.ttft_s <= window.end_s for request in good)
     if started:
         prompts = started * asked.input_tokens / window.length_s

@@ -10,8 +10,10 @@ import yaml
 
 from agent.core.errors import HostError
 from agent.facts.linux import Distribution
+from agent.fleet.commands import NEWER_PYTHON
 from dependencies.amd.releases import NEWEST, RocmRelease
 from dependencies.docker.sources import DOWNLOADS, docker_source
+from dependencies.nvidia.container_toolkit_installation import NvidiaContainerToolkitInstallation
 from dependencies.nvidia.cuda_installation import NvidiaCudaInstallation
 from dependencies.nvidia.repository import repository_folder
 from tests.dependencies.test_cases import facts_of
@@ -65,6 +67,24 @@ def test_a_row_of_the_table(row: list[str]) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]}-{row[1]}")
+def test_the_container_toolkit_is_installed_on_each(row: list[str]) -> None:
+    identifier, version, manager, _, docker, _ = row
+    base = yaml.safe_load((CASES.parent / "nvidia_container_toolkit_installation/_docker.yaml").read_text())
+    changes = {"package_manager": manager, "docker_engine": [docker, "27.3.1"], "rpm_repositories": {}}
+    facts = facts_of(base, changes)
+    facts._modelled["distribution"] = described(identifier, version)
+    facts._modelled["keyring[/etc/pki/rpm-gpg/RPM-GPG-KEY-vcagent-nvidia-container-toolkit]"] = None
+    component = NvidiaContainerToolkitInstallation(
+        NvidiaContainerToolkitInstallation.Parameters.model_validate({"Cdi": "never"})
+    )
+    steps = {step.name: step for step in component.plan(facts).steps}
+    folder = "deb/amd64" if manager == "apt" else "rpm/x86_64"
+    assert f"libnvidia-container/stable/{folder}" in steps["repository"].reason
+    assert re.match(manager.replace("apt", "apt-get"), steps["install"].command)
+    assert "nvidia-container-toolkit" in steps["install"].command
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]}-{row[1]}")
 def test_the_folder_of_rocm(row: list[str]) -> None:
     identifier, version, manager, _, _, folder = row
     distribution, release = described(identifier, version), RocmRelease.of(NEWEST)
@@ -73,6 +93,22 @@ def test_the_folder_of_rocm(row: list[str]) -> None:
         return
     found = release.rpm_folders(distribution)
     assert (f"el {found['amdgpu'].split('/')[3]}" if found else "by hand") == folder
+
+
+def test_the_remedy_for_an_old_python_is_that_of_the_page() -> None:
+    table = PAGE.read_text(encoding="utf-8").partition("## Python")[2]
+    commands = {
+        command
+        for line in table.splitlines()
+        if re.match(r"\| [A-Z]", line)
+        for command in re.findall(r"`([^`]+)`", line)
+        if not command.startswith("SUSEConnect")
+    }
+    assert len(commands) == 4
+    makefile = (PAGE.parents[1] / "Makefile").read_text(encoding="utf-8")
+    for command in commands:
+        assert command in NEWER_PYTHON
+        assert command in makefile
 
 
 def test_the_table_is_read() -> None:

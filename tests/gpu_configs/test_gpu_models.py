@@ -10,7 +10,7 @@ import yaml
 
 from agent.facts.known_gpus import gpu_name_of
 from gpu_configs.engine_model import derived_settings, merged
-from gpu_configs.gpu_model import GpuModel, complete, gpu_model
+from gpu_configs.gpu_model import GpuModel, complete, gpu_model, gpu_models
 
 FILES = sorted((Path(__file__).parents[2] / "gpu_configs" / "gpus").glob("*.yaml"))
 MODEL = "llama3.1-8b"
@@ -120,19 +120,60 @@ def test_small_gpus_get_short_requests_and_too_small_ones_nothing() -> None:
     ampere = {**FACTS, "memory_gib": 24, "peak_flops": {"bf16": 1e14}, "compute_capability": "8.6"}
     assert complete(ampere).vllm[MODEL].engine["max_model_len"] == 4096
     assert "max_model_len" not in complete(FACTS).vllm[MODEL].engine
-    assert not complete({**ampere, "memory_gib": 16}).vllm
+    assert not complete({**ampere, "memory_gib": 12}).vllm
     turing = {**ampere, "memory_gib": 48, "peak_flops": {"fp16": 1e14}, "compute_capability": "7.5"}
     assert complete(turing).vllm[MODEL].engine["dtype"] == "half"
     assert not complete({**turing, "compute_capability": "7.0"}).vllm
 
 
+PARAMETERS, OUTER_PARAMETERS = 8.03e9, 2 * 128256 * 4096
+"""Of Llama 3.1 8B, and of its embeddings and output layer, which vLLM does not quantise."""
+
+
+@pytest.mark.parametrize(
+    ("name", "memory_mib"),
+    [
+        ("NVIDIA A10", 23028),
+        ("NVIDIA A10G", 23028),
+        ("NVIDIA A30", 24576),
+        ("NVIDIA L4", 23034),
+        ("NVIDIA GeForce RTX 3090", 24576),
+        ("NVIDIA GeForce RTX 4090", 24564),
+        ("NVIDIA RTX A5000", 23028),
+    ],
+)
+def test_the_full_form_fits_into_24_gb(name: str, memory_mib: int) -> None:
+    kind = gpu_model(name)
+    assert kind is not None
+    settings = kind.vllm[MODEL]
+    engine = settings.engine
+    assert (engine["quantization"], engine["max_model_len"]) == ("fp8", 4096)
+    has_fp8 = kind.compute_capability == "8.9"
+    assert engine["kv_cache_dtype"] == ("fp8" if has_fp8 else "auto"), "Triton has no fp8 type before 8.9"
+    assert ("attention_backend" in engine) == has_fp8, "FlashAttention reads a 16-bit cache"
+    weights = PARAMETERS + OUTER_PARAMETERS
+    room = memory_mib * 2**20 * engine["gpu_memory_utilization"] - weights - 2.5 * 2**30
+    per_token = 2 * 32 * 8 * 128 * (1 if has_fp8 else 2)
+    sequences = settings.scenarios["Offline"].engine["max_num_seqs"]
+    assert room > per_token * (870 + 128) * sequences, "the cache holds all queries at their mean length"
+
+
+@pytest.mark.parametrize("kind", gpu_models(), ids=lambda kind: kind.name)
+def test_every_scenario_has_room_for_queries(kind: GpuModel) -> None:
+    settings = kind.settings_for(MODEL)
+    for name, scenario in (settings.scenarios if settings else {}).items():
+        assert scenario.engine["max_num_seqs"] >= 8, name
+
+
 COMMON = [
     "0x1eb8", "0x2237", "0x2236", "0x20b7", "0x27b8", "0x1db1", "0x1db5", "0x2230", "0x2235", "0x26b9",
     "0x2684", "0x2b85", "0x2bb1", "0x2bb5", "0x20b0", "0x20b5", "0x2330", "0x2335", "0x2901", "0x2941",
-    "0x3182", "0x26b5", "0x2329", "0x233b", "0x2342", "0x2348", "0x31c2",
+    "0x3182", "0x26b5", "0x2329", "0x233b", "0x2342", "0x2348", "0x31c2", "0x29bc", "0x2c3a",
+    "0x2204", "0x2231",
 ]  # fmt: skip
 """Fixtures for T4, A10G, A10, A30, L4, V100, RTX A6000, A40, L40S, RTX 4090 and 5090, RTX PRO 6000, A100,
-H100, H200, B200, GB200, B300, L40, H20, H200 NVL, GH200 and GB300."""
+H100, H200, B200, GB200, B300, L40, H20, H200 NVL, GH200, GB300, B100, RTX PRO 4500, RTX 3090 and
+RTX A5000."""
 
 
 @pytest.mark.parametrize("pci_id", COMMON)

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from actions.loadgen.engine import SMALLER, Engine, OutOfMemoryError
 from actions.loadgen.in_environment.harness.backends.vllm_log import OUT_OF_MEMORY, last_words
 from actions.loadgen.parameters import HarnessVllmParameters
-from agent.core.errors import ActionFailedError
+from agent.core.errors import ActionFailedError, HostError
 from agent.facts.gpus import Gpu
 from gpu_configs.gpu_model import gpu_model, gpu_models
 from gpu_configs.vllm_engine import EngineSettings, VllmParameters, engine_settings, smaller
@@ -44,6 +44,13 @@ def test_settings(case: dict[str, Any]) -> None:
     assert not set(case.get("absent", ())) & set(settings.engine)
     assert settings.start_qps == case.get("start_qps", settings.start_qps)
     assert all(words in "; ".join(settings.origin) for words in case.get("origin", ()))
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("NVIDIA A10", "fp8"), ("NVIDIA A100 80GB PCIe", "fp8_e5m2")])
+def test_an_fp8_cache_is_refused_where_no_kernel_reads_it(name: str, dtype: str) -> None:
+    asked = VllmParameters(model="/models/m", llm_config={"kv_cache_dtype": dtype})
+    with pytest.raises(HostError, match=f"kv_cache_dtype {dtype} needs .*8.9 or newer, and A10.* has 8"):
+        engine_settings(asked, model="llama3.1-8b", scenario="Offline", gpus=gpus(name))
 
 
 _FP8 = {"type": "float", "num_bits": 8, "strategy": "tensor", "dynamic": False}
@@ -186,7 +193,9 @@ def test_every_kind_has_settings_for_the_benchmark_and_a_source() -> None:
             continue
         assert set(known.scenarios) >= {"Offline", "Server", "Interactive", "SingleStream"}
         is_fp8 = known.engine.get("quantization") == "fp8"
-        assert is_fp8 == ("fp8" in kind.peak_flops), kind.name
+        has_fp8 = "fp8" in kind.peak_flops
+        assert is_fp8 == (has_fp8 or kind.memory_gib <= 24), kind.name
+        assert (known.engine["kv_cache_dtype"] == "fp8") == has_fp8, kind.name
 
 
 def test_less_memory_is_asked_for_after_it_ran_out() -> None:

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from agent.core.errors import ExitCode, HostError
 from agent.fleet.bundle import Platform
-from agent.fleet.commands import NO_PYTHON
+from agent.fleet.commands import NEWER_PYTHON, NO_PYTHON
 from agent.fleet.errors import HostUnfitError, UnreachableError
 from agent.fleet.host_run import STOPPED, HostRun
 from agent.fleet.remote.standing import RunState, Standing
@@ -199,7 +199,7 @@ class SlurmHostRun(HostRun):
         if code == NO_PYTHON:
             return HostUnfitError(
                 "no Python 3.10 or newer found",
-                remedy="install python3, or name it with python: in the inventory",
+                remedy=f"{NEWER_PYTHON}, or name one with python: in the inventory",
             )
         if code == JobArray.NO_FOLDER:
             return HostUnfitError(

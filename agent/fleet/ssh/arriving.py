@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from agent.fleet.commands import (
+    NEWER_PYTHON,
     NO_PYTHON,
     doorstep_command,
     doorstep_input,
@@ -95,11 +96,10 @@ def probed(
 
 
 def _no_python(found: str, python: str) -> HostUnfitError:
-    newer = "install a newer one in addition (RHEL 8 and 9: dnf install python3.12)"
     if found:
         return HostUnfitError(
             f"the agent needs Python 3.10 or newer; the host has only {found}",
-            remedy=f"{newer}, or name one with python: in the inventory",
+            remedy=f"{NEWER_PYTHON}, or name one with python: in the inventory",
         )
     what = f"{python} does not exist on the host" if python else "no python3 in the PATH of an SSH command"
     return HostUnfitError(

@@ -66,6 +66,7 @@ class Login:
             PasswordRequiredException: if a key is encrypted, and no other key was accepted.
             AuthenticationException: if no key and no password was accepted.
             SSHException: if the connection broke.
+            TimeoutError: if the server did not answer in time; no other key is tried then.
         """
         user, password = self._hop.user, self._credentials.password
         try:
@@ -78,6 +79,10 @@ class Login:
                 transport.auth_interactive_dumb(user)
             else:
                 raise self._unusable or self._failed
+        except AuthenticationException as error:
+            if _is_timeout(error):
+                raise TimeoutError(str(error)) from error
+            raise
         finally:
             self.close()
 
@@ -87,6 +92,8 @@ class Login:
             try:
                 wanted = set(transport.auth_publickey(self._hop.user, key))
             except AuthenticationException as error:
+                if _is_timeout(error):
+                    raise
                 self._failed = error
             except SSHException as error:
                 if transport.is_active():
@@ -191,6 +198,11 @@ class _AgentAt(Agent):
             connection.close()
             raise
         self._connect(connection)  # type: ignore[attr-defined]  # left out of its types
+
+
+def _is_timeout(error: AuthenticationException) -> bool:
+    """Return True if the time for the login was over; paramiko has no class of its own for that."""
+    return str(error).startswith("Authentication timeout")
 
 
 def _copy(key: PKey) -> PKey:

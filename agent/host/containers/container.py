@@ -193,6 +193,12 @@ class Container:
             )
         return int(offered[0]["HostPort"])
 
+    def first_process(self) -> int | None:
+        """Return the number of its first process on the engine's host; None if it has ended."""
+        with engine_errors(f"the state of {self.name} cannot be read"):
+            state = self._client.inspect_container(self.identifier)["State"]
+        return int(state["Pid"]) if state["Running"] else None
+
     def last_output(self, lines: int = 20) -> tuple[str, ...]:
         """Return the last lines of its first process, secrets masked."""
         with engine_errors(f"the output of {self.name} cannot be read"):

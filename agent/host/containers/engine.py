@@ -233,6 +233,20 @@ class ContainerEngine:
         self._record(container, spec)
         return container
 
+    def remove(self, purpose: str) -> None:
+        """Remove the run's container for a purpose, with all that runs in it; nothing if there is none.
+
+        Raises:
+            ContainerError: if another owner's container has its name, or the engine does not remove it.
+        """
+        name = container_name(self.run_id, purpose)
+        if (found := self._inspect(name)) is None:
+            return
+        self._refuse_stranger(name, found)
+        with engine_errors(f"the container {name} cannot be removed"):
+            remove_container(self.client, found["Id"])
+        remove_secret_files(name)
+
     def _made(self, name: str, spec: ContainerSpec, image: Image) -> str:
         """Create and start a container; a failed one is removed."""
         try:

@@ -67,6 +67,9 @@ def records(variant: str, numbers: dict[str, Any]) -> list[dict[str, Any]]:
         found.append(record(variant, "bench/tg512", name, 100.0, "tokens/s"))
     for users, rate in numbers["load"].items():
         found.append(record(variant, f"load-{users}", "output_tokens_per_second", rate, "tokens/s"))
+        if users == 8:
+            name = "output_tokens_per_second_stderr"
+            found.append(record(variant, f"load-{users}", name, rate / 20, "tokens/s"))
         found.append(record(variant, f"load-{users}", "ttft_mean", 0.1 * users, "seconds"))
     return found
 
@@ -124,6 +127,10 @@ def test_each_variant_is_held_to_the_baseline(context: StepContext) -> None:
     assert "generation_speedup_stddev" not in metrics(output, "Q4_0")
     assert found["load_1_speedup"].value == pytest.approx(2)
     assert found["load_8_speedup"].value == pytest.approx(1.5)
+    assert found["load_8_speedup_stderr"].value == pytest.approx(1.5 * 2**0.5 / 20)
+    assert "load_1_speedup_stderr" not in found, "without the error of a rate there is none"
+    place = [column.title for column in table.columns].index("8 users, F16 = 1")
+    assert table.rows[1].cells[place].error == pytest.approx(1.5 * 2**0.5 / 20)
     assert found["mmlu_accuracy_difference"].value == pytest.approx(-0.03)
     assert found["mmlu_accuracy_difference"].metadata["larger_than_noise"] is False
     assert "two-proportion" in str(found["mmlu_accuracy_difference"].metadata["test"])

@@ -24,6 +24,7 @@ from actions.lm_eval.parameters import LmEvalParameters
 from agent.core.errors import ActionFailedError, HostError
 from agent.core.records import ParsedOutput, Validity
 from agent.facts import Facts
+from agent.facts.gpus import Gpu
 from parsers.lm_eval import PARSER
 
 if TYPE_CHECKING:
@@ -295,3 +296,22 @@ def test_results_stand_in_the_case_s_folder(tmp_path: Path) -> None:
 def test_the_gpus_that_were_chosen_are_those_that_it_sees(devices: str | None, set_to: str | None) -> None:
     asked = LmEvalParameters.model_validate({"model": "m", "environment": "/e", "model_path": "/m"})
     assert lm_eval_environment(asked, "", devices).get("CUDA_VISIBLE_DEVICES") == set_to
+
+
+@pytest.mark.parametrize(
+    ("memory_mib", "parameters", "words"),
+    [
+        (23028, {}, "pretrained=/models/m,max_num_batched_tokens=1024 "),
+        (23028, {"model_args": {"max_num_batched_tokens": 256}}, "=/models/m,max_num_batched_tokens=256 "),
+        (46068, {}, "pretrained=/models/m "),
+        (None, {}, "pretrained=/models/m "),
+        (23028, {"backend": "hf"}, "pretrained=/models/m "),
+    ],
+)
+def test_the_logits_of_long_prompts_fit_into_24_gib(
+    memory_mib: int | None, parameters: dict[str, Any], words: str
+) -> None:
+    gpu = Gpu("0000:3b:00.0", name="NVIDIA A10", memory_mib=memory_mib)
+    facts = Facts(None, {"gpus": (gpu,), "amd_gpus": (), "visible_devices": None})
+    (step,) = LmEvalExecutor(asked(**parameters)).plan(facts).steps
+    assert words in (step.command or "")

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from actions.loadgen import result as loadgen_result
-from actions.loadgen.compliance import Verified, eos_token_ids, verify
+from actions.loadgen.compliance import COMPLIANCE_TESTS, Verified, eos_token_ids, verify
 from actions.loadgen.engine import Engine
 from actions.loadgen.eos_tokens import known_eos
 from actions.loadgen.executor import LoadGenExecutor
@@ -19,6 +19,7 @@ from actions.loadgen.harness_run import harness_config, remove_stale
 from actions.loadgen.parameters import LoadGenParameters
 from actions.loadgen.sample_sets import SampleSet
 from agent.core.errors import ActionFailedError
+from agent.core.mlperf import TESTS_RUN
 from agent.core.records import ParsedOutput, Reason, Validity, Verdict
 from agent.facts import Facts
 from parsers.mlperf_test06 import Verification
@@ -59,6 +60,30 @@ def test_other_modes_have_no_audit(tmp_path: Path, mode: str) -> None:
     config = harness_config(parameters(mode=mode), engine, samples=SAMPLES, case_dir=tmp_path)
     assert (config["mode"], config["audit_config"], config["backend"]) == (mode, None, {"type": "openai"})
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("test", "why"),
+    [
+        (
+            "TEST01",
+            "requires for 3d-unet, bert, .*: run MLCommons' scripts, or make run_audit_test01 of NVIDIA",
+        ),
+        ("TEST04", "requires for pointpainting, resnet"),
+        ("TEST07", "requires for gpt-oss-120b: run MLCommons' scripts, and give its folder"),
+        ("TEST08", "requires for dlrm-v3"),
+        ("TEST09", "requires for e2e-rag-qna, gpt-oss-120b"),
+    ],
+)
+def test_tests_of_other_benchmarks_are_refused_by_name(test: str, why: str) -> None:
+    with pytest.raises(ValidationError, match=f"vcagent does not run {test}, which MLPerf {why}"):
+        parameters(mode=test)
+
+
+def test_the_tests_that_run_have_audit_settings() -> None:
+    assert COMPLIANCE_TESTS == TESTS_RUN
+    with pytest.raises(ValidationError, match="TEST06"):
+        parameters(mode="TEST05")
 
 
 def test_the_plan_names_the_test() -> None:

@@ -173,6 +173,25 @@ def test_the_guides_variables_lead_to_model_and_data() -> None:
     assert brought["FetchModel"]["revision"] == "e9149a12809580e8602995856f8098ce973d1080"
 
 
+def test_quark_quantises_the_model_that_is_measured() -> None:
+    profile = profile_with(Quark="true", CalibrationSource="/lab/calibration.pkl")
+    brought = enabled(profile.dependencies, profile)
+    names = list(brought)
+    assert names.index("FetchModel") < names.index("PrepareCalibration") < names.index("QuantiseModel")
+    assert brought["PrepareCalibration"]["source"] == "/lab/calibration.pkl"
+    assert "amd-quark==0.13" in brought["InstallQuark"]["requirements"]
+    quantised = brought["QuantiseModel"]
+    assert quantised["source"] == "/packages/llama2-70b-model"
+    assert quantised["calibration"] == "/packages/llama2-70b-calibration/samples.jsonl"
+    asked = case(profile, "offline-performance")
+    assert asked.vllm is not None
+    assert asked.vllm.model == "/packages/llama2-70b-fp8"
+    own = profile_with(Quark="true", QuarkEnvironment="/rocm")
+    assert "InstallQuark" not in enabled(own.dependencies, own)
+    without = profile_with()
+    assert not {"InstallQuark", "QuantiseModel"} & enabled(without.dependencies, without).keys()
+
+
 # A guide's llm_config, as AMD's configuration of v5.0 has it.
 GUIDE = (
     "{model: /model/llama2-70b-chat-hf/fp8_quantized, tensor_parallel_size: 1, num_scheduler_steps: 9, "

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from actions.nvidia_harness.executor import MLPerfExecutor
 from actions.nvidia_harness.parameters import MLPerfParameters
@@ -75,6 +76,19 @@ def host(**changed: Any) -> Facts:
 def steps(facts: Facts, **values: Any) -> dict[str, str]:
     parameters = MLPerfParameters.model_validate({"model": "bert", **values})
     return {step.name: step.command for step in MLPerfExecutor(parameters).plan(facts).steps}
+
+
+@pytest.mark.parametrize(
+    ("mode", "why"),
+    [
+        ("TEST01", "vcagent does not run TEST01, .* make run_audit_test01 of NVIDIA's code"),
+        ("TEST06", "MLPerfExecutor does not run TEST06: run make run_audit_test06"),
+        ("speed", "performance, accuracy, or both"),
+    ],
+)
+def test_compliance_tests_are_refused_by_name(mode: str, why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        MLPerfParameters.model_validate({"model": "bert", "modes": f"performance,{mode}"})
 
 
 def test_the_fixture_asks_for_what_virtualclient_s_profile_does(shared: Path) -> None:

@@ -79,6 +79,8 @@ COMMAND_LINE = [
     "--run-id",
     "a",
 ]
+ENGINE = {"type": "vllm", "model": "/model", "engine": {"max_num_seqs": 512}, "sampling": {"temperature": 0},
+          "environment": {}, "division": "closed"}  # fmt: skip
 TEST06 = "First token check pass: Skipped\nEOS check pass: True\nSample length check pass: True\n"
 
 
@@ -89,6 +91,12 @@ def edit(path: Path, *changes: tuple[str, str]) -> None:
         assert old in text, old
         text = text.replace(old, new)
     path.write_text(text)
+
+
+def write_settings(case_dir: Path, **changes: Any) -> None:
+    """Write the harness's configuration of a test with this engine."""
+    config = {"backend": ENGINE | changes, "max_output_tokens": 128}
+    (case_dir / "harness.json").write_text(json.dumps(config))
 
 
 @dataclass
@@ -125,6 +133,7 @@ class RunMaker:
                     "[" + ",\n".join(f'{{ "seq_id" : {n}, "data" : "00" }}' for n in range(600)) + "]\n"
                 )
             (case_dir / "summary.json").write_text(json.dumps(summary))
+            write_settings(case_dir)
             case = {"scenario": name, "tool_name": "MLPerf LoadGen", "tool_version": "6.0.17",
                     "validity": "VALID", "case_dir": f"mlperf/{logs.name.lower()}"}  # fmt: skip
             cases.append(case)
@@ -132,6 +141,7 @@ class RunMaker:
             case_dir = run_dir / "mlperf" / f"{scenario.lower()}-test06"
             shutil.copytree(LOGS / kind / f"{scenario}-performance", case_dir)
             (case_dir / "verify_accuracy.txt").write_text(test06)
+            write_settings(case_dir)
             (case_dir / "mlperf_log_accuracy.json").write_text("[]")
             name = f"{model or MODELS[kind]}/{scenario}/TEST06"
             validity = "INVALID" if "False" in test06 else "VALID"

@@ -11,7 +11,7 @@ import pytest
 from actions.submission.rounds import find_round
 from actions.submission.system_description import read_description
 from agent.core.errors import UsageError
-from tests.actions.submission.conftest import MEASUREMENTS, SAID, TEST06, edit
+from tests.actions.submission.conftest import ENGINE, MEASUREMENTS, SAID, TEST06, edit, write_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -284,3 +284,88 @@ def test_a_run_without_user_conf_gets_one_of_its_log(make_run: RunMaker, build_t
     assert "\n*.Offline.target_qps = 7.5\n" in (place / "Offline/user.conf").read_text()
     assert "\n*.SingleStream.target_latency = 90\n" in (place / "SingleStream/user.conf").read_text()
     assert [result.findings for result in built.filed] == [(), ()]
+
+
+def _summary(run: Path, case: str, **details: object) -> None:
+    path = run / "mlperf" / case / "summary.json"
+    path.write_text(json.dumps({"schema_version": 1, "scenario": case, "details": details}))
+
+
+_CASES = tuple(
+    f"{scenario}-{mode}"
+    for scenario in ("offline", "server")
+    for mode in ("performance", "accuracy", "test06")
+)
+
+
+def test_a_compliance_run_of_another_engine_is_not_filed(make_run: RunMaker, build_tree: BuildTree) -> None:
+    run = make_run("datacenter", test06=TEST06)
+    write_settings(run / "mlperf/server-test06", engine={"max_num_seqs": 64}, environment={"A_TOKEN": "x"})
+    _, built = build_tree(run)
+    (missing, _) = built.missing
+    assert missing.why == (
+        "TEST06 was run with other settings than llama3.1-8b/Server/performance of run run: "
+        "max_num_seqs is 64, in the performance run 512; the variable A_TOKEN differs"
+    )
+    assert built.commands == [f"{_RUN} --parameters Compliance=true --scenarios server-test06"]
+    assert [result.place.scenario for result in built.filed] == []
+
+
+def test_what_engine_and_loadgen_used_is_compared(make_run: RunMaker, build_tree: BuildTree) -> None:
+    run = make_run("datacenter", test06=TEST06)
+    used = {"engine_quantization": "fp8", "server_parallel": 4, "loadgen_version": "6.0.17",
+            "ttft_latency_s": 2.0, "data_set_sha256": "aa"}  # fmt: skip
+    for case in _CASES:
+        _summary(
+            run,
+            case,
+            **used,
+            engine_num_gpu_blocks=len(case),
+            engine_url=f"http://127.0.0.1:{len(case)}",
+            target_qps=len(case),
+        )
+    assert build_tree(run, output="same")[1].missing == ()
+    for name, other in (
+        ("engine_quantization", None), ("server_parallel", 8), ("loadgen_version", "6.0.18"),
+        ("ttft_latency_s", 3.0), ("data_set_sha256", "bb"),
+    ):  # fmt: skip
+        _summary(run, "server-test06", **{**used, name: other})
+        (missing, _) = build_tree(run, output=name)[1].missing
+        shown = "not set" if other is None else other
+        assert f"{name} is {shown}, in the performance run {used[name]}" in missing.why
+
+
+def test_the_compliance_run_with_the_same_settings_is_taken(
+    make_run: RunMaker, build_tree: BuildTree
+) -> None:
+    first, second = (make_run("datacenter", name, test06=TEST06) for name in ("a", "b"))
+    for scenario in ("offline", "server"):
+        write_settings(second / f"mlperf/{scenario}-test06", engine={"max_num_seqs": 64})
+    assert build_tree(first, second)[1].missing == ()
+
+
+def test_a_compliance_run_without_a_record_of_its_settings(make_run: RunMaker, build_tree: BuildTree) -> None:
+    run = make_run("datacenter", test06=TEST06)
+    (run / "mlperf/server-test06/harness.json").unlink()
+    (missing, _) = build_tree(run)[1].missing
+    assert missing.why.endswith("llama3.1-8b/Server/TEST06 of run run has no record of its settings")
+
+
+def test_an_engine_that_outlived_a_test_is_the_same_engine(make_run: RunMaker, build_tree: BuildTree) -> None:
+    run = make_run("datacenter", test06=TEST06)
+    settings = {name: value for name, value in ENGINE.items() if name != "type"}
+    for case in ("server-test06", "server-accuracy"):
+        kept = {"type": "vllm_kept", "socket": case, "settings": settings}
+        config = {"backend": kept, "max_output_tokens": 128}
+        (run / "mlperf" / case / "harness.json").write_text(json.dumps(config))
+    assert build_tree(run)[1].missing == ()
+
+
+def test_an_accuracy_run_of_another_engine_is_not_filed(make_run: RunMaker, build_tree: BuildTree) -> None:
+    run = make_run("datacenter")
+    write_settings(run / "mlperf/server-accuracy", engine={"quantization": "fp8", "max_num_seqs": 512})
+    _, built = build_tree(run, division="open")
+    assert [result.place.scenario for result in built.filed] == ["Offline"]
+    (missing,) = built.missing
+    assert missing.why.endswith("quantization is fp8, in the performance run not set")
+    assert built.commands == [f"{_RUN} --scenarios server-accuracy"]

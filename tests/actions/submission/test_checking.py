@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from actions.submission.checking import check_tree
 from actions.submission.rounds import find_round
 from agent.core.errors import UsageError
+from parsers.loadgen import read_detail
 from tests.actions.submission.conftest import LOGS, edit
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ ROUND = find_round("v6.1")
 OFFLINE = "closed/Demo/results/1xH100/llama3.1-8b/Offline"
 SERVER = "closed/Demo/results/1xH100/llama3.1-8b/Server"
 PERFORMANCE = "performance/run_1/mlperf_log_detail.txt"
+EDGES = ("begin", "end")
 ACCURACY = "accuracy/mlperf_log_detail.txt"
 
 
@@ -191,14 +194,78 @@ def test_an_own_model_stands_for_a_benchmark(make_run: RunMaker, build_tree: Bui
     assert check_tree(root, ROUND).is_accepted
 
 
-@pytest.mark.parametrize("name", ["power", "ranging"])
-def test_power_measurements_are_named_as_not_judged(tree: Path, name: str) -> None:
-    place = tree / "closed/Demo/results/1xH100/llama3.1-8b/Offline"
-    (place / "performance" / name).mkdir()
-    (offline, server) = check_tree(tree, find_round("v6.1")).results
-    assert [finding.code for finding in offline.findings if not finding.is_error] == ["power"]
-    assert offline.is_accepted
+SAMPLE = "Time,{time},Watts,{watts},Volts,239.1,Amps,3.4,PF,0.96,Mark,2026-08-02_00-04-34_testing\n"
+POWER = {
+    "power": ("client.json", "client.log", "ptd_logs.txt", "server.json", "server.log"),
+    "ranging": ("mlperf_log_detail.txt", "mlperf_log_summary.txt", "spl.txt"),
+}
+
+
+@pytest.fixture
+def measured(tree: Path) -> Path:
+    """Return the performance folder of a result with a power measurement, in MLCommons' layout."""
+    folder = tree / OFFLINE / "performance"
+    for name, files in POWER.items():
+        (folder / name).mkdir()
+        for file in files:
+            (folder / name / file).write_text("x\n")
+    log = read_detail(folder / "run_1/mlperf_log_detail.txt")
+    begin, end = (
+        datetime.strptime(log.text(f"power_{edge}"), "%m-%d-%Y %H:%M:%S.%f").replace(tzinfo=timezone.utc)
+        for edge in EDGES
+    )
+    times = (begin - timedelta(seconds=1), begin + timedelta(seconds=1), end - timedelta(seconds=1))
+    (folder / "run_1/spl.txt").write_text(
+        "".join(
+            SAMPLE.format(time=time.strftime("%m-%d-%Y %H:%M:%S.%f")[:-3], watts=watts)
+            for time, watts in zip(times, (900, 2000, 2400), strict=True)
+        )
+        + "Time,cut\nTime,x,Watts,nan,Volts\n"
+    )
+    return folder
+
+
+def test_a_power_measurement_is_averaged_and_left_to_the_official_checker(tree: Path, measured: Path) -> None:
+    (offline, server) = check_tree(tree, ROUND).results
+    (said,) = offline.findings
+    assert (said.code, said.is_error) == ("power", False)
+    assert said.message.startswith("the average power is 2200 W; vcagent does not judge")
+    assert measured.is_dir()
     assert server.findings == ()
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("power/client.json", "the power measurement has no client.json in performance/power"),
+        ("ranging/spl.txt", "the power measurement has no spl.txt in performance/ranging"),
+        ("run_1/spl.txt", "the power measurement has no spl.txt in performance/run_1"),
+    ],
+)
+def test_an_incomplete_power_measurement_rejects(tree: Path, measured: Path, path: str, message: str) -> None:
+    (measured / path).unlink()
+    (offline, _) = check_tree(tree, ROUND).results
+    assert message in [finding.message for finding in offline.errors]
+
+
+def test_a_power_measurement_of_ranging_alone_rejects(tree: Path, measured: Path) -> None:
+    shutil.rmtree(measured / "power")
+    assert codes(tree) == {"power"}
+
+
+def test_files_that_are_not_of_a_power_measurement_reject(tree: Path, measured: Path) -> None:
+    (measured / "power/core").write_text("")
+    (measured / "ranging/mlperf_log_accuracy.json").write_text("")
+    (offline, _) = check_tree(tree, ROUND).results
+    assert [finding.message for finding in offline.errors] == [
+        "performance/power has files that are not of a measurement: core"
+    ]
+
+
+def test_power_samples_of_another_time_reject(tree: Path, measured: Path) -> None:
+    samples = measured / "run_1/spl.txt"
+    samples.write_text(samples.read_text().splitlines(keepends=True)[0])
+    assert codes(tree) == {"power"}
 
 
 def test_an_accuracy_run_need_not_measure_token_latencies(tree: Path) -> None:

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from actions.submission.compliance import VERIFIED_BY
 from actions.submission.rounds import find_round, known_rounds
 from agent.core.errors import UsageError
+from agent.core.mlperf import TESTS_NOT_RUN, TESTS_RUN
 
 
 def test_rounds_and_their_layouts() -> None:
@@ -46,3 +50,22 @@ def test_scenarios_of_a_system() -> None:
         "Offline",
         "Server|Interactive",
     )
+
+
+def test_every_compliance_test_is_run_or_named_with_its_benchmarks() -> None:
+    needed: dict[str, set[str]] = {}
+    for each in known_rounds().values():
+        for name, benchmark in each.benchmarks.items():
+            for test in benchmark.tests:
+                needed.setdefault(test, set()).add(re.sub(r"-9[59](\.9)?$", "", name))
+    assert {test: set(names) for test, names in TESTS_NOT_RUN.items()} == {
+        test: names for test, names in needed.items() if test not in TESTS_RUN
+    }
+    assert VERIFIED_BY.keys() == needed.keys()
+
+
+@pytest.mark.parametrize("name", ["llama2-70b-99.9", "llama3.1-8b"])
+def test_the_language_models_of_the_profiles_need_one_test_which_vcagent_runs(name: str) -> None:
+    asked = [each.benchmarks[name].tests for each in known_rounds().values() if name in each.benchmarks]
+    assert {tests for tests in asked if tests} == {TESTS_RUN}
+    assert find_round("v6.1").benchmarks["llama3.1-8b-edge"].tests == ()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.text import Text
 
-from agent.cli.layout import print_columns, print_entry
+from agent.core.layout import print_columns, print_entry, print_lines
 from agent.core.terminal import safe_console
 
 if TYPE_CHECKING:
@@ -122,7 +122,25 @@ def test_a_terminal_gets_whole_paths_and_indented_lines() -> None:
     ]
     screen.truncate(0)
     screen.seek(0)
+    text = f"it is not in {path}\n  → choose another folder or make this one"
+    print_lines(console, text, lead=Text("error: "))
+    assert screen.getvalue().splitlines() == [
+        "error: it is not in",
+        f"  {path}",
+        "  → choose another folder or make this",
+        "    one",
+    ]
+    screen.truncate(0)
+    screen.seek(0)
     print_columns(console, ("run", "profile"), [("20260401T120000Z-p-3fa9", "P" * 60)])
     lines = screen.getvalue().splitlines()
     assert "20260401T120000Z-p-3fa9" in lines[1]
     assert all(len(line) <= 40 for line in lines)
+
+
+def test_a_wrong_value_names_the_profile_s_own_parameter(vcagent: Callable[..., Any]) -> None:
+    code, _, err = vcagent("plan", "PERF-ENDPOINT")
+    assert code == 3
+    assert "endpoint: give the URL of the server" in err
+    assert '→ give another value: --parameters "Endpoint=…"' in err
+    assert "Value error" not in err

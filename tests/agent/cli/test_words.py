@@ -185,6 +185,12 @@ def test_a_guide_s_name_gets_ours(vcagent: Caller) -> None:
         code, _, err = vcagent("plan", "--profile", "PERF-GPU-MLPERF-LLAMA3", "--parameters", f"{name}=1")
         assert code == ExitCode.PROFILE_INVALID
         assert ours in err
+    both = "SMOKE_SAMPLES=1,,,Mmlu=false,,,MAX_LEN_USER=4096"
+    _, _, err = vcagent("plan", "--profile", "PERF-GPU-MLPERF-LLAMA3", "--parameters", both)
+    assert "no parameter 'SMOKE_SAMPLES', and no 'MAX_LEN_USER'" in " ".join(err.split())
+    assert "SMOKE_SAMPLES: in vcagent: Samples; MAX_LEN_USER: in vcagent: MaxModelLength" in " ".join(
+        err.split()
+    )
     # Parameters without a meaning in the profile are not suggested for it.
     assert "in vcagent" not in vcagent("plan", *echo("--parameters", "SMOKE_SAMPLES=1"))[2]
 

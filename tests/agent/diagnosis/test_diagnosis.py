@@ -271,7 +271,7 @@ def _states(measured: list[Measured], groups: dict[str, str] | None = None) -> d
 
 def test_hosts_are_compared_with_their_like() -> None:
     fast, slow = _noise(1, 2000, 0.005, 8), _noise(2, 1000, 0.005, 8)
-    measured = _fleet([*fast, *slow[:7], 900])
+    measured = _fleet([*fast, *slow[:7], 700])
     groups = {f"h{number:02}": "8 H100" if number < 8 else "8 A100" for number in range(16)}
     states = _states(measured, groups)
     assert [host for host, state in states.items() if state is not HostState.WELL] == ["h15"]
@@ -359,6 +359,9 @@ def test_the_tail_of_students_t(t: float, freedom: int, tail: float) -> None:
         assert t_limit(tail, freedom) == pytest.approx(t, rel=1e-3)
 
 
+NAMED = (HostState.SICK, HostState.SUSPECT)
+
+
 def _spiky(source: random.Random) -> float:
     return source.gauss(0, 1) - 6 * (source.random() < 0.05)
 
@@ -394,10 +397,37 @@ def test_a_host_of_which_all_runs_are_slow_is_sick_whatever_the_others_noise() -
     assert [host for host, state in states.items() if state is HostState.SICK] == ["h03"]
 
 
-@pytest.mark.parametrize(("value", "state"), [(97, HostState.WELL), (93, HostState.SICK)])
-def test_a_single_run_is_judged_as_if_noise_were_normal(value: float, state: HostState) -> None:
+@pytest.mark.parametrize(("value", "state"), [(93, HostState.SUSPECT), (80, HostState.SICK)])
+def test_a_single_run_is_sick_only_far_from_all_others(value: float, state: HostState) -> None:
     states = _states(_fleet([100, 101, 99, 100.5, 99.5, 100.2, 99.8, 97.5, 102.5, 100, 100, value]))
     assert states["h11"] is state
+
+
+def test_a_host_that_is_suspect_by_a_single_run_is_to_be_measured_again() -> None:
+    others = [100, 101, 99, 100.5, 99.5, 100.2, 99.8, 97.5, 102.5, 100, 100]
+    once = diagnose(observe(_fleet([*others, 93])), default_rules())
+    assert [host.state for host in once.hosts if not host.is_good] == [HostState.SUSPECT]
+    (warning,) = once.warnings
+    assert warning.startswith("1 host is suspect because of a single run")
+    assert warning.endswith("measure each host three times (--iterations 3)")
+    several = diagnose(observe([*_fleet([*others, 93]), *_fleet([*others, 100])]), default_rules())
+    assert [host.state for host in several.hosts if not host.is_good] == [HostState.SUSPECT]
+    assert several.warnings == ()
+
+
+@pytest.mark.parametrize("hosts", [16, 40])
+@pytest.mark.parametrize("noise", [_spiky, _student])
+def test_single_runs_with_heavy_tails_make_few_hosts_sick(
+    noise: Callable[[random.Random], float], hosts: int
+) -> None:
+    source, fleets = random.Random(hosts), 240 // hosts  # noqa: S311 - noise
+    steady = _fleet([1.0] * hosts, DELAY, Relativity.LOWER)
+    found = [
+        set(_states(_fleet([1000 * (1 + 0.01 * noise(source)) for _ in range(hosts)]) + steady).values())
+        for _ in range(fleets)
+    ]
+    assert sum(HostState.SICK in states for states in found) <= 0.05 * fleets
+    assert any(HostState.SUSPECT in states for states in found)
 
 
 @pytest.mark.parametrize(
@@ -437,7 +467,7 @@ def test_the_rates_of_errors_are_held(hosts: int, repeats: int) -> None:
             for host in range(hosts)
             for _ in range(repeats)
         ]
-        found += _states(sick)["h03"] is HostState.SICK
+        found += _states(sick)["h03"] in ((HostState.SICK,) if repeats > 1 else NAMED)
     assert alarms <= 0.05 * fleets
     assert found == fleets
 
@@ -445,22 +475,14 @@ def test_the_rates_of_errors_are_held(hosts: int, repeats: int) -> None:
 def test_a_baseline_file_judges_by_chance_too() -> None:
     made = make_baselines(observe(_fleet(_noise(8, 1000, 0.01, 16))))
     read = read_baselines(json.dumps(baseline_to_json(made)), "b")
-    found = diagnose(observe(_fleet([1000.0, 920.0])), default_rules(), read)
+    found = diagnose(observe(_fleet([1000.0, 900.0])), default_rules(), read)
     assert [host.state for host in found.hosts] == [HostState.WELL, HostState.SICK]
-
-
-def test_a_baseline_file_without_the_reach_of_runs_makes_hosts_with_several_runs_suspect() -> None:
-    made = make_baselines(observe(_fleet(_noise(8, 1000, 0.01, 16))))
-    measured = [*_fleet([1000.0, 900.0]), *_fleet([1001.0, 901.0])]
-    read = read_baselines(json.dumps(baseline_to_json(made)), "b")
-    (_, slow) = diagnose(observe(measured), default_rules(), read).hosts
-    assert slow.state is HostState.SICK
     document = baseline_to_json(made)
     for name in ("sample", "runs"):
         for key in ("count", "least", "greatest"):
             del document["metrics"][SPEED][name][key]
     old = read_baselines(json.dumps(document), "b")
-    (_, slow) = diagnose(observe(measured), default_rules(), old).hosts
+    (_, slow) = diagnose(observe(_fleet([1000.0, 900.0])), default_rules(), old).hosts
     assert slow.state is HostState.SUSPECT
     assert "the least and the greatest value" in slow.unjudged[0].reason
 

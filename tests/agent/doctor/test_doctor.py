@@ -4,10 +4,11 @@ import json
 import os
 import socket
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import typer
@@ -26,6 +27,7 @@ from agent.doctor import (
     check_plan,
     check_secrets,
     check_servers,
+    for_profile,
     writable,
 )
 from agent.facts import Fact, Facts, LocalHost
@@ -193,6 +195,22 @@ def test_what_the_profile_brings_is_no_problem() -> None:
     assert agree(checks, [planned("NvidiaCudaInstallation"), planned("DockerInstallation", "a")]) == checks
 
 
+def test_a_sick_gpu_is_no_problem_of_a_profile_that_uses_none() -> None:
+    checks = [
+        Check("GPUs", Status.PROBLEM, "no driver answers for 0000:05:00.0", "see dmesg"),
+        Check("GPU clocks", Status.WARNING, "slowed down", "see to cooling"),
+        Check("nouveau", Status.OK, "not loaded"),
+    ]
+    without, beside = SimpleNamespace(uses_gpus=False), SimpleNamespace(uses_gpus=True)
+    told = replace(
+        checks[0],
+        status=Status.WARNING,
+        message="no driver answers for 0000:05:00.0; the profile uses no GPU",
+    )
+    assert for_profile(checks, [cast("Any", without)]) == [told, *checks[1:]]
+    assert for_profile(checks, [cast("Any", without), cast("Any", beside)]) == checks
+
+
 def command_line(command: Any, *arguments: str) -> Any:
     app = typer.Typer()
     app.command()(command)
@@ -234,6 +252,38 @@ def test_the_command_looks_at_amd_gpus(tmp_path: Path, monkeypatch: pytest.Monke
     found = {check["name"]: check["message"] for check in json.loads(result.stdout)["checks"]}
     assert found["AMD GPUs"] == "1: AMD Instinct MI300X"
     assert "amdgpu" in found
+
+
+ON_THE_CPU = """
+description: A test.
+actions:
+- type: ExecuteCommand
+  parameters: {scenario: one, command: "true"}
+"""
+ON_THE_GPUS = (
+    ON_THE_CPU
+    + """
+monitors:
+- type: NvidiaSmiMonitor
+  parameters: {scenario: watch}
+"""
+)
+
+
+@pytest.mark.parametrize(("profile", "status"), [(ON_THE_CPU, "warning"), (ON_THE_GPUS, "problem")])
+def test_the_command_weighs_a_sick_gpu_by_the_profile(
+    profile: str, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = (*HGX[:1], Gpu("0000:05:00.0", "2330"))
+    monkeypatch.setattr("agent.doctor.gpus.GPUS", Fact("gpus", "a test", lambda _: lost))
+    file = tmp_path / "profile.yaml"
+    file.write_text(profile)
+    result = command_line(
+        doctor, "--json", f"--package-dir={tmp_path}", f"--results-dir={tmp_path}", str(file)
+    )
+    found = {check["name"]: check for check in json.loads(result.stdout)["checks"]}
+    assert found["GPUs"]["status"] == status, found["GPUs"]
+    assert "no driver answers for 0000:05:00.0" in found["GPUs"]["message"]
 
 
 def test_facts_as_table_and_json() -> None:

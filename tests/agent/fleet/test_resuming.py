@@ -74,6 +74,7 @@ def left(tmp_path: Path) -> Callable[[HostStatus, ExitCode | None], Path]:
             record.begin(assigned(fleet, sources, Credentials()))
             record.put(status)
             record.end(exit_code)
+            record.set_written()
         return run_dir
 
     return leave

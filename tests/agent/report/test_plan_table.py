@@ -94,6 +94,19 @@ def test_a_step_is_one_line_of_a_terminal() -> None:
     assert line.rstrip().endswith("2 min")
 
 
+def test_a_scenario_is_whole_beside_a_long_type() -> None:
+    screen = io.StringIO()
+    console = safe_console(file=screen, force_terminal=True, width=80, color_system=None)
+    step = Step("run", "asked", lambda _: None)
+    planned = [
+        PlannedComponent(element("LoadGenExecutor"), Standing.PLANNED, Plan((step,)), scenario=scenario)
+        for scenario in ("singlestream-performance", "s" * 40)
+    ]
+    render_plan(planned, console)
+    names = [line[5:39].rstrip() for line in screen.getvalue().splitlines() if "LoadGen" in line]
+    assert names == ["LoadGenE… singlestream-performance", f"LoadGen… {'s' * 24}…"]
+
+
 def test_a_plan_with_nothing_to_do_says_so(console: Console) -> None:
     render_plan([PlannedComponent(element("Docker"), Standing.NOTHING_TO_DO, note="it runs")], console)
     assert console.export_text().splitlines()[-1] == "Nothing to do."

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import io
 import json
 from typing import TYPE_CHECKING
+
+from rich.console import Console
 
 from agent.report import render_result, write_report
 from agent.report.run_folder import run_result
@@ -9,8 +12,6 @@ from agent.store.metric_lines import as_records, read_records
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from rich.console import Console
 
 
 def shown(console: Console) -> list[str]:
@@ -32,6 +33,15 @@ def test_the_result_shows_verdicts_numbers_reasons_and_ends_with_the_report(
     assert sum("TPOT p99 is 115.2 ms" in line for line in lines) == 1
     assert lines[-2].startswith("Result: ! INVALID")
     assert lines[-1] == f"Report: {report}"
+
+
+def test_a_narrow_terminal_shows_the_name_of_a_case_beside_its_numbers(finished_run: Path) -> None:
+    run = json.loads((finished_run / "run.json").read_text(encoding="utf-8"))
+    narrow = Console(record=True, width=80, file=io.StringIO())
+    render_result(run, read_records(finished_run / "metrics.jsonl"), narrow)
+    lines = shown(narrow)
+    assert any(line.startswith("Server/performance ") and line.split()[-1] == "ms" for line in lines)
+    assert all(len(line) <= 80 for line in lines)
 
 
 def test_an_action_without_a_case_shows_its_output_and_result(finished_run: Path, console: Console) -> None:

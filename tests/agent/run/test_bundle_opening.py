@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +13,8 @@ from agent.core.file_hash import sha256_of
 from agent.facts import Facts
 from agent.facts.linux import Distribution
 from agent.facts.python import PythonInterpreter
-from agent.run.bundle_opening import MANIFEST, check_bundle, open_bundle
+from agent.run.bundle_opening import MANIFEST, check_bundle, host_platform, open_bundle
+from agent.run.bundling import platform_facts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,6 +75,17 @@ def test_a_bundle_for_other_hosts_or_with_missing_files(
 ) -> None:
     with pytest.raises(HostError, match=message):
         open_bundle(bundle(tmp_path, **changed), HOST)
+
+
+def test_the_minor_releases_of_rhel_share_their_bundles() -> None:
+    for platform, version in (
+        ("rocky-9-x64", "9.6"),
+        ("ubuntu-24.04-x64", "24.04"),
+        ("rhel-10-arm64", "10.0"),
+    ):
+        modelled = platform_facts(platform)
+        found = {**modelled, "distribution": replace(modelled["distribution"], version=version)}
+        assert host_platform(Facts(None, found)) == platform
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../secret", "wheels/../../secret", ""])

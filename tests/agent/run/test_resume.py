@@ -19,6 +19,7 @@ import pytest
 
 from agent.core.errors import ExitCode, HostError, ProfileError, UsageError
 from agent.core.progress import RunProgress
+from agent.host.ports import any_free, is_free
 from agent.run.request import RunRequest
 from agent.run.session import FinishedRun, resume, start
 from agent.store.journal import Journal
@@ -151,6 +152,30 @@ def test_what_was_killed_in_the_middle_of_a_command_is_run_again_and_leaves_no_p
     opener.join()
     assert finished.outcome.exit_code is ExitCode.OK
     assert effects.read_text().split() == ["started", "started", "ended"]
+
+
+def test_the_server_of_a_killed_run_is_ended_and_started_again(tmp_path: Path) -> None:
+    mark, gate = tmp_path / "mark", tmp_path / "gate"
+    server = f"exec {sys.executable} -m http.server --bind 127.0.0.1 $PORT"
+    waiting = f"touch {mark}; while [ ! -e {gate} ]; do sleep 0.1; done; test {{ServicePort:web}} = %s"
+    port = any_free("127.0.0.1")
+    profile = {
+        "Actions": [
+            element("CommandService", "web", Command=server, Port=port),
+            element("ExecuteCommand", "client", Command=waiting % port),
+        ]
+    }
+    request = request_for(tmp_path, profile)
+    with agent_process(request, tmp_path) as agent:
+        wait_for(mark.exists, 60)
+        children = psutil.Process(agent.pid).children(recursive=True)
+        agent.kill()
+    assert not is_free("127.0.0.1", port), "the server outlived its agent"
+    gate.write_text("")
+    finished = resume(request.results_dir, None, RunProgress())
+    assert finished.outcome.exit_code is ExitCode.OK, finished.outcome
+    assert not any(map(_runs, children))
+    assert is_free("127.0.0.1", port)
 
 
 def _runs(process: psutil.Process) -> bool:

@@ -123,7 +123,7 @@ def test_hosts_with_different_gpus_plan_their_driver_from_one_bundle(
     folder, scratch = tmp_path / "bundle", tmp_path / "scratch"
     scratch.mkdir()
     sources = driver_repository(tmp_path / "web")
-    fetching = Fetching(folder, scratch, Facts(None, modelled), apt_sources=sources)
+    fetching = Fetching(folder, scratch, Facts(None, modelled), repositories=sources)
     (download,) = component.downloads(fetching.facts)
     download.fetch(fetching)
     assert len(list((folder / "debs" / "nvidia-cuda").glob("*.deb"))) == 8

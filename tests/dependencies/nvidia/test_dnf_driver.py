@@ -235,7 +235,7 @@ def test_upgraded_brought_back_and_nothing_else_goes_for_it(rpm_host: RpmHost) -
     assert all(package.endswith(" 580.126.09") for package in driver)
     assert rpm_host.plan("580").nothing_to_do
 
-    rpm_host.dnf("--assumeyes", "--allowerasing", "install", "nvidia-fabric-manager-0:550.163.01")
+    rpm_host.dnf("--assumeyes", "install", "--allowerasing", "nvidia-fabric-manager-0:550.163.01")
     assert rpm_host.apply("580") == ["driver", "hold", "fabric-manager"], "it had drifted"
     assert "nvidia-fabricmanager 580.126.09" in rpm_host.installed()
     assert "550" not in locks.read_text()

@@ -217,6 +217,20 @@ def test_what_to_do_about_apt_s_words(output: str, told: str) -> None:
         ("OSError: [Errno 30] Read-only file system: '/var/cache/dnf'", "writable again"),
         ("error: %prein(broken-1-1.noarch) scriptlet failed, exit status 1", "package broken-1-1.noarch"),
         ("Error in PREIN scriptlet in rpm package broken", "a script of the package broken failed"),
+        # dnf 5.4.6
+        (">>> [RPM] %post(broken-1-1.noarch) scriptlet failed, exit status 1", "package broken-1-1.noarch"),
+        ("  - nothing provides dkms >= 3.1.8 needed by a-1.0-1.noarch from f", "3.1.8 or newer"),
+        ("Argument 'nvidia-driver' matches only excluded packages.", "exclude="),
+        ("Failed to resolve the transaction:\nNo match for argument: no-such", "has no-such"),
+        ('OpenPGP check for package "a-1" (/a.rpm) from repo "g" has failed: not signed.', "renew the key"),
+        (
+            'Failed to download metadata for "g": GPG verification is enabled, but GPG signature is missing',
+            "renew the key",
+        ),
+        (
+            'Failed to download metadata for repository "g": Usable URL not found',
+            "reaches its package mirror",
+        ),
     ],
 )
 def test_what_to_do_about_dnf_s_words(output: str, told: str) -> None:

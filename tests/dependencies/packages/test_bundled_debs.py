@@ -71,7 +71,7 @@ def fetched(tmp_path: Path, sources: Path, *names: str, recommends: bool = False
     folder.mkdir(exist_ok=True)
     scratch.mkdir(exist_ok=True)
     facts = Facts(None, platform_facts("debian-12-x64"))
-    fetching = Fetching(folder, scratch, facts, apt_sources=sources)
+    fetching = Fetching(folder, scratch, facts, repositories=sources)
     for download in deb_downloads(map(PackageWish.parse, names), recommends=recommends):
         download.fetch(fetching)
     return folder

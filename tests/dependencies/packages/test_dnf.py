@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -76,7 +77,8 @@ def test_installed_lowered_and_recognised(real_host: RealHost, options: list[str
     found = installed(options)
     assert found[NAME].version == "2.0-1"
     assert PackageWish("vcagent-virtual").fulfilled(found, "dnf")
-    assert any("Installing : vcagent-test-2.0-1" in text for text in real_host.messages.texts)
+    progress = r"Installing (?:: vcagent-test-2|vcagent-test-0:2)\.0-1"  # dnf 4 or 5
+    assert any(re.search(progress, text) for text in real_host.messages.texts)
     install(real_host, options, (NAME, "1.0*"))
     assert PackageWish(NAME, "1.0*").fulfilled(installed(options), "dnf")
     assert not PackageWish(NAME, "2.0*").fulfilled(installed(options), "dnf")
@@ -92,6 +94,8 @@ def test_a_package_that_nobody_has(real_host: RealHost, options: list[str]) -> N
 def test_a_lock_that_is_taken_between_look_and_call(
     real_host: RealHost, options: list[str], lock: str
 ) -> None:
+    if "dnf5" in subprocess.run(["dnf", "--version"], capture_output=True, text=True, check=True).stdout:
+        pytest.skip("dnf 5 waits for its lock, and has another one")
     install(real_host, options, (NAME, "1.0*"))
     path = Path(options[0].partition("=")[2]) / lock
     path.write_text(str(os.getpid()))

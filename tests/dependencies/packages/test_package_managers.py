@@ -125,6 +125,11 @@ def test_the_lock_file_of_zypper_stays_behind() -> None:
             ("Installing : git-2.43.5-1.el9.x86_64", 3, 7),
         ),
         ("Upgraded 3/7 packages", None),
+        (
+            "[3/4] Installing git-0:2.43.5-1.fc44.x86_64 100% |   8.6 KiB/s | 124.0   B |  00m00s",
+            ("Installing git-0:2.43.5-1.fc44.x86_64", 3, 4),
+        ),
+        ("[1/1] Total                             100% |   5.3 MiB/s |   5.4 KiB |  00m00s", None),
         ("Dependencies resolved.", None),
     ],
 )

@@ -343,3 +343,12 @@ def test_progress_and_remedies() -> None:
     assert progress.read("anything") is None
     assert "HTTPS_PROXY" in (pip_remedy(UNREACHABLE) or "")
     assert pip_remedy("anything") is None
+
+
+def test_a_long_list_of_requirements_has_no_expected_duration(wheels: Path, quick_host: RealHost) -> None:
+    def estimate_s(count: int) -> float | None:
+        requirements = [f"package-{number}==1.0" for number in range(count)]
+        return installation(wheels, *requirements).plan(quick_host.facts).steps[0].estimate_s
+
+    assert estimate_s(3) == 30
+    assert estimate_s(180) is None

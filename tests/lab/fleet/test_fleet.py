@@ -397,3 +397,55 @@ def test_a_full_disk_is_named(controller: Controller, docker_engine: Any, ssh_ba
         "-p", controller.write_profile("true"), exit_code=10,
     )  # fmt: skip
     assert "MiB are free in /var/cache; the agent needs" in fleet["hosts"]["a"]["reason"]
+
+
+def test_unusual_hosts_are_each_named(controller: Controller, docker_engine: Any, ssh_base: str) -> None:
+    public_key = Path(f"{controller.key}.pub")
+    options = ["--tmpfs=/var/cache:noexec"]
+    host = start_hosts(docker_engine, ssh_base, ["fleet-odd"], public_key, options=options)[0]
+    for user in ("noisy", "away", "late"):
+        host.run(
+            f"useradd --create-home --shell /bin/bash --password '*' {user}; "
+            f"cp -r /home/easy/.ssh /home/{user}; chown -R {user}: /home/{user}"
+        )
+    host.run(
+        "cd /home/noisy; (echo 'echo Welcome; echo to >&2; printf here'; cat .bashrc) >/b; mv /b .bashrc"
+    )
+    host.run("usermod --shell /usr/sbin/nologin away")
+    host.run("echo 'Defaults requiretty' >/etc/sudoers.d/tty")
+    host.run("printf '#!/bin/sh\\n[ $PAM_USER != late ] || sleep 600\\n' >/late; chmod +x /late")
+    host.run("sed -i '1i account optional pam_exec.so quiet /late' /etc/pam.d/sshd")
+    host.run("/usr/sbin/sshd -p 2222")
+    controller.known_hosts.write_text(host.host_key())
+    config = controller.folder / ".ssh" / "config"
+    config.parent.mkdir()
+    config.write_text(
+        f"Host unknown\n  HostName {host.address}\n  Port 2222\n  KnownHostsCommand /bin/echo %H\n"
+    )
+    entries: dict[str, dict[str, Any]] = {
+        "noexec": {},
+        "noisy": {"user": "noisy"},
+        "nologin": {"user": "away"},
+        "slow": {"user": "late"},
+        "requiretty": {"user": "easy", "sudo": True, "host_dir": "/srv/vcagent"},
+    }
+    entries = {name: {"address": host.address, **entry} for name, entry in entries.items()}
+    fleet = controller.fleet(
+        "run", "-i", controller.write_inventory({**entries, "unknown": {}}),
+        "-p", controller.write_profile("true"), "--connect-timeout=20", exit_code=10,
+    )  # fmt: skip
+    found = {name: (one["phase"], one["reason"]) for name, one in fleet["hosts"].items()}
+    assert found.pop("noisy") == ("done", "")
+    told = {
+        "noexec": "/var/cache is mounted noexec",
+        "nologin": "the login shell runs no commands: This account is currently not available",
+        "slow": "took longer than 20 s, although its sshd answers",
+        "requiretty": "sudo on the host wants a terminal (requiretty)",
+        "unknown": "KnownHostsCommand is not run",
+    }
+    assert found.keys() == told.keys()
+    for name, (phase, reason) in found.items():
+        assert phase in ("failed", "unreached")
+        assert told[name] in reason, name
+        assert "\n  → " in reason, f"{name} has no remedy"
+        assert "defect" not in reason

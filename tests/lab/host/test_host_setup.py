@@ -122,6 +122,36 @@ def test_a_fresh_host_is_set_up_and_then_left_alone(lab_host: LabHost) -> None:
     )
 
 
+def test_a_host_without_a_network_is_set_up_from_a_bundle(
+    make_host: Callable[[Hardware], LabHost], tmp_path: Path
+) -> None:
+    maker, host = make_host(Hardware(gpus=0, nvswitches=0)), make_host(Hardware())
+    maker.vcagent("--profile", profile_with(maker, [docker()]), check=True)  # for the image of the proof
+    # A host has NVIDIA's repository; a machine that makes a bundle has not, and checks the publisher's key.
+    key = f"InstallNvidiaCuda.keyUri=https://{CUDA_REPOSITORY}/3bf863cc.pub"
+    chosen = ("--parameters", "LinuxDriverVersion=550", "--set", key)
+    kernel = maker.run(["uname", "-r"]).stdout.strip()
+    options = ("--platform", "ubuntu-24.04-x64", "--kernel", kernel, "--output", "/root/bundle")
+    maker.vcagent("bundle", "--profile", shipped_profile(maker), *chosen, *options, check=True)
+    maker.engine.docker("cp", f"{maker.name}:/root/bundle", tmp_path)
+    host.engine.docker("cp", tmp_path / "bundle", f"{host.name}:/root/bundle")
+    host.run("ip link set eth0 down")
+    assert host.run("ip route").stdout == ""
+
+    profile, use = shipped_profile(host), (*chosen, "--bundle", "/root/bundle")
+    other = host.vcagent("plan", "--profile", profile, *use, "--set", "InstallDocker.version=27.3.1")
+    assert other.returncode == 4, other.stdout + other.stderr
+    assert "lacks deb docker-ce=5:27.3.1-*" in other.stdout
+    ended = host.vcagent("--profile", profile, *use)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    check_working(host, "550.127.05")
+    proof = latest_run(host)["steps"][-1]
+    assert [proof["name"], proof["status"]] == ["proof", "done"]
+    assert "8 GPU" in proof["message"]
+    assert planned_steps(host, profile, *use) == []
+    assert host.run("ls /etc/apt/sources.list.d").stdout == ""
+
+
 def test_another_version_is_put_in_place_over_a_reboot_that_resumes_itself(lab_host: LabHost) -> None:
     old = profile_with(lab_host, [docker(), driver("550.90.07"), toolkit()], name="OLD")
     lab_host.vcagent("--profile", old, check=True)

@@ -1,7 +1,7 @@
-"""A small AMQP server that azure-eventhub accepts as an event hub: ``python event_hub_server.py PORT FILE``.
+"""A small AMQP server that azure-eventhub accepts as an event hub: ``event_hub_server.py PORT FOLDER``.
 
 It stands in for Azure Event Hubs, which runs only in Azure. It accepts every token and writes each event as a
-line of FILE before it acknowledges the event, so that it can be killed at any moment.
+line of ``FOLDER/HUB.jsonl`` before it acknowledges the event, so that it can be killed at any moment.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _LARGEST_BYTES = 1_048_576
 class Hub:
     """The events on the server."""
 
-    def __init__(self, url: str, path: Path) -> None:
+    def __init__(self, url: str, folder: Path) -> None:
         self.url = url
-        self.path = path
+        self.folder = folder
         self.handlers = [Handshaker(), FlowController(100)]
         self._answers: dict[Any, Any] = {}
 
@@ -53,13 +53,13 @@ class Hub:
             )
             answer.send(self._answers[link.connection])
         else:
-            self._keep(raw)
+            self._keep(str(link.remote_target.address).rpartition("/")[2], raw)
         delivery.update(Delivery.ACCEPTED)
         delivery.settle()
 
-    def _keep(self, raw: bytes) -> None:
+    def _keep(self, hub: str, raw: bytes) -> None:
         outer = decode_payload(memoryview(raw))
-        with self.path.open("ab") as file:
+        with (self.folder / f"{hub}.jsonl").open("ab") as file:
             for part in outer.data:
                 inner = decode_payload(memoryview(bytes(part)))
                 file.write(b"".join(map(bytes, inner.data)) + b"\n")

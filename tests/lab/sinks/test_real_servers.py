@@ -282,9 +282,15 @@ def test_event_hub(
     from agent.sinks.event_hubs import open_event_hubs
 
     _pad_frames(monkeypatch)
-    kept = tmp_path / "events.jsonl"
+    run = journal.path.parent
+    (run / "logs").mkdir()
+    lines = [{"timestamp": "2026-04-01T12:00:00Z", "event": "run started", "row": row} for row in range(5000)]
+    (run / "logs" / "vcagent.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    times = {"start": "2026-04-01T12:00:00Z", "end": "2026-04-01T12:00:01Z"}
+    steps = [{"key": status, "type": "Tool", "status": status, **times} for status in ("done", "failed")]
+    (run / "run.json").write_text(json.dumps({"run_id": "r1", "steps": steps}))
     program = Path(__file__).with_name("event_hub_server.py")
-    with Server([sys.executable, str(program), "PORT", str(kept)], tmp_path / "hub.log") as server:
+    with Server([sys.executable, str(program), "PORT", str(tmp_path)], tmp_path / "hub.log") as server:
         connection = (
             f"Endpoint=sb://localhost:{server.port}/;SharedAccessKeyName=n;SharedAccessKey=a2V5;"
             "UseDevelopmentEmulator=true"
@@ -294,10 +300,17 @@ def test_event_hub(
             return open_event_hubs(connection, context_of(journal))
 
         deliver_over_a_kill(journal, opened(), server, how, opened)
-    events = [json.loads(line) for line in kept.read_text().splitlines()]
-    seen = Counter(event["customDimensions"]["recordId"] for event in events)
+    metrics, traces = (
+        [json.loads(line) for line in (tmp_path / f"{hub}.jsonl").read_text().splitlines()]
+        for hub in ("telemetry-metrics", "telemetry-logs")
+    )
+    outcomes = [event for event in metrics if event["message"].endswith(".SucceededOrFailed")]
+    records = [event for event in metrics if event not in outcomes]
+    seen = Counter(event["customDimensions"]["recordId"] for event in records)
     assert seen == Counter(range(1, COUNT + 1))
-    assert events[0]["customDimensions"]["metadata_host"]["gpuName"] == "H200"
+    assert records[0]["customDimensions"]["metadata_host"]["gpuName"] == "H200"
+    assert [event["customDimensions"]["metricName"] for event in outcomes] == ["Succeeded", "Failed"]
+    assert [event["customDimensions"]["row"] for event in traces] == list(range(5000))
     gc.collect()  # azure-eventhub leaves sockets of failed attempts to the collector
 
 

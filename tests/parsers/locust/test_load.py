@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,16 @@ def test_throughput_is_that_of_the_time_in_which_all_users_are_at_work(judged: W
     assert found["ttft_mean"].value == pytest.approx(0.1)
     assert found["server_generation_tokens_per_second"].value == pytest.approx(10)
     assert found["server_prompt_tokens_per_second"].value == pytest.approx(100)
+
+
+def test_the_rate_has_its_standard_error(judged: Write) -> None:
+    steady = [request(number) for number in range(10)]  # each within its tenth of 9.4 s
+    assert metrics(judged(steady))["output_tokens_per_second_stderr"].value == pytest.approx(0, abs=1e-9)
+    paused = [request(number + (5 if number >= 5 else 0)) for number in range(10)]
+    rates = [tokens / 1.44 for tokens in (8, 4, 7, 1, 0, 0, 0, 8, 4, 8)]  # of the tenths of 14.4 s
+    error = metrics(judged(paused))["output_tokens_per_second_stderr"].value
+    assert error == pytest.approx(statistics.stdev(rates) / 10**0.5)
+    assert "output_tokens_per_second_stderr" not in metrics(judged(steady[:9])), "too few requests"
 
 
 def test_one_request_of_one_user_is_measured_whole(judged: Write) -> None:

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from .tuning import Tuning
 
 _STEP_DOWN = 0.03
-"""Share by which the rate is lowered to repeat a full-length test."""
+"""Share by which the rate is lowered to repeat a full-length test; doubled each time."""
+_FEWEST_ANSWERS_LONG = 3
+"""Least duration of a trial, in answers: until the first ones are complete, the number in progress grows."""
+_ANSWERS_LONG = 4
 _NS = 1e9
 
 
@@ -47,6 +50,7 @@ class LoadSearch:
         self._output_dir = output_dir
         self._run = run
         self._ask = ask
+        self._trial_s = tuning.trial_s
         self._trials: list[Trial] = []
         self._target_qps: float | None = None
         self._lowest_bad: float | None = None
@@ -80,20 +84,32 @@ class LoadSearch:
         await self._run_in_full(search.highest_good)
 
     async def _try(self, rate: float, note: str) -> bool:
-        """Run one short test; return True if a long one would be valid at its rate."""
-        settings, folder = self._test.settings, trial_folder(self._output_dir, len(self._trials) + 1)
-        trial = self._test.again(
-            folder,
-            server_target_qps=rate,
-            min_duration_ms=min(settings.min_duration_ms, round(self._tuning.trial_s * 1000)),
-            min_query_count=self._tuning.trial_queries,
-            sample_concatenate_permutation=False,  # would lengthen a trial to whole copies of the data set
-        )
-        recorder = await self._run(trial, note)
-        recorder.write(folder / "samples.csv")
-        why = "" if (valid := is_valid(folder)) else invalid_reason(folder)
-        self._note(rate, folder, is_valid=valid, why=why or self._will_be_late(recorder))
-        return self._trials[-1].holds
+        """Run a short test; return True if a long one would be valid at its rate.
+
+        A trial that is valid but too short for its answers is repeated, and all later ones are longer.
+        """
+        settings = self._test.settings
+        while True:
+            folder = trial_folder(self._output_dir, len(self._trials) + 1)
+            trial_ms = min(settings.min_duration_ms, round(self._trial_s * 1000))
+            trial = self._test.again(
+                folder,
+                server_target_qps=rate,
+                min_duration_ms=trial_ms,
+                min_query_count=self._tuning.trial_queries,
+                # A permutation would lengthen a trial to whole copies of the data set.
+                sample_concatenate_permutation=False,
+            )
+            recorder = await self._run(trial, note)
+            recorder.write(folder / "samples.csv")
+            why = "" if (valid := is_valid(folder)) else invalid_reason(folder)
+            longer_s = 0.0 if why or trial_ms == settings.min_duration_ms else _longer_s(recorder)
+            if longer_s:
+                self._trial_s = longer_s
+                why = f"too short to tell, because answers take {recorder.answer_s():.3g} s"
+            self._note(rate, folder, is_valid=valid, why=why or self._will_be_late(recorder))
+            if not longer_s:
+                return self._trials[-1].holds
 
     def _will_be_late(self, recorder: SampleRecorder) -> str:
         """Explain why a long test would miss a limit that a short one met; empty if it would not."""
@@ -110,6 +126,7 @@ class LoadSearch:
 
     async def _run_in_full(self, rate: float) -> None:
         """Run the full-length test; if it is invalid, count it as a trial and try a lower rate."""
+        step_down = _STEP_DOWN
         for left in reversed(range(self._tuning.final_attempts)):
             self._target_qps = rate
             write_new(self._output_dir / "user.conf", self._ask(rate))
@@ -125,8 +142,18 @@ class LoadSearch:
             for path in [*self._output_dir.glob("mlperf_log_*"), self._output_dir / "samples.csv"]:
                 path.replace(folder / path.name)
             self._note(rate, folder, is_valid=False, why=why, is_final=True)
-            rate = float(f"{rate * (1 - _STEP_DOWN):.4g}")
+            rate = float(f"{rate * (1 - step_down):.4g}")
+            step_down *= 2
 
     def _note(self, rate: float, folder: Path, *, is_valid: bool, why: str, is_final: bool = False) -> None:
         place = str(folder.relative_to(self._output_dir))
         self._trials.append(Trial(rate, is_valid, not why, why, place, is_final))
+
+
+def _longer_s(recorder: SampleRecorder) -> float:
+    """Return the duration that a trial needs, in seconds; 0 if it was long enough for its answers."""
+    issued_s, _ = recorder.waits()
+    answer_s = recorder.answer_s()
+    lasted_s = max(issued_s, default=0.0) - min(issued_s, default=0.0)
+    is_short = lasted_s < _FEWEST_ANSWERS_LONG * answer_s
+    return _ANSWERS_LONG * answer_s if is_short else 0.0

@@ -273,7 +273,7 @@ class Run:
                 raise HarnessError(
                     "stalled",
                     f"no progress for {timeout_s:g} s with {sink.outstanding} samples unanswered",
-                    "see the engine's log; a slow engine needs a larger sample_timeout_s",
+                    "see the engine's log; if slow, raise sampleTimeout (EndpointSweep: requestTimeout)",
                 )
 
     def fail(self, error: HarnessError) -> None:

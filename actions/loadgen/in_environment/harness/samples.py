@@ -58,6 +58,15 @@ class SampleRecorder:
                 waited.append((end if math.isnan(first) else first) - start)
         return issued, waited
 
+    def answer_s(self) -> float:
+        """Return the time within which nine of ten answers were complete, in seconds; 0 if there is none."""
+        took = sorted(
+            end - start
+            for start, end in zip(self._issued, self._completed, strict=True)
+            if not math.isnan(end)
+        )
+        return took[len(took) * 9 // 10] if took else 0.0
+
     def repeats(self, seen: int) -> dict[str, float] | None:
         """Return the median waits of samples that are new to the engine, and of those that it had before.
 

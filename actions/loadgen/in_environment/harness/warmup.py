@@ -135,7 +135,7 @@ class WarmUp:
                     "stalled",
                     f"the warm-up made no progress for {self._timeout_s:g} s with {len(sink.waiting)} of "
                     f"{samples} samples unanswered",
-                    "see the engine's log; a slow engine needs a larger sample_timeout_s",
+                    "see the engine's log; if slow, raise sampleTimeout (EndpointSweep: requestTimeout)",
                 )
         self._completed += samples
         self._tokens += sink.tokens

@@ -26,7 +26,7 @@ PROMPT = (
     "text.\n\nArticle:\n{article}\n\nSummary:"
 )
 REPOSITORY = "abisee/cnn_dailymail"
-_FILE = "3.0.0/validation-00000-of-00001.parquet"
+FILE = "3.0.0/validation-00000-of-00001.parquet"
 _NAMES = ("cnn_eval.json", "sample_cnn_eval_5000.json", "cnn_eval_5000.json")
 _PATTERNS = ("validation*.parquet", "3.0.0/validation*.parquet", "validation*.csv", "validation*.jsonl")
 _EDGE_SAMPLES = 5000
@@ -86,7 +86,7 @@ def _from_hub(config: Mapping[str, Any], tell: Callable[..., None]) -> Path:
         return Path(
             hf_hub_download(
                 REPOSITORY,
-                _FILE,
+                FILE,
                 repo_type="dataset",
                 revision=config["revision"],
                 token=token.value or False,

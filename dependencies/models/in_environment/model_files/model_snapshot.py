@@ -175,6 +175,9 @@ def _check_space(cache: Path, missing: int, repository: str) -> None:
 @contextmanager
 def _progress(blobs: Path, present: int, total: int, tell: Callable[..., None]) -> Iterator[None]:
     """Report the progress from the sizes of the files, however they are fetched."""
+    if not total:
+        yield
+        return
     ended = threading.Event()
     before = _bytes_in(blobs)
 

@@ -20,7 +20,8 @@ from .prepared import note_of, packed, parquet_rows
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-_STEMS = ("processed-data", "open_orca_gpt4_tokenized_llama.sampled_24576")
+STEMS = ("processed-data", "open_orca_gpt4_tokenized_llama.sampled_24576")
+"""The names of files that it reads, without their ends."""
 ENDS = (".pkl.gz", ".pkl", ".parquet", ".jsonl", ".jsonl.gz")
 """The ends of the names of files that it reads."""
 _FOLDERS = ("", "open_orca", "processed-openorca")
@@ -30,7 +31,7 @@ _COLUMNS = (_INPUT, _TOKENS, _OUTPUT)
 
 def candidates(folder: Path) -> list[Path]:
     """Return the places in a folder where the samples are looked for, in this order."""
-    return [folder / part / f"{stem}{end}" for part in _FOLDERS for stem in _STEMS for end in ENDS]
+    return [folder / part / f"{stem}{end}" for part in _FOLDERS for stem in STEMS for end in ENDS]
 
 
 def program(config: Mapping[str, Any], tell: Callable[..., None]) -> Mapping[str, Any]:
@@ -80,7 +81,7 @@ def _from_hub(config: Mapping[str, Any], tell: Callable[..., None]) -> Path:
     if name is None:
         raise ModelFilesError(
             "dataset",
-            f"{repository} has none of {', '.join(f'{stem}{end}' for stem in _STEMS for end in ENDS)}",
+            f"{repository} has none of {', '.join(f'{stem}{end}' for stem in STEMS for end in ENDS)}",
             "name another repository, or a file of this host",
         )
     try:

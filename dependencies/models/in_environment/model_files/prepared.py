@@ -20,6 +20,19 @@ def packed(tokens: Sequence[int]) -> str:
     return base64.b64encode(numbers).decode("ascii")
 
 
+def unpacked(text: str) -> list[int]:
+    """Return the token ids of the packed form.
+
+    Raises:
+        ValueError: if the text is not in this form.
+    """
+    numbers = array("i")
+    numbers.frombytes(base64.b64decode(text, validate=True))
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers.tolist()
+
+
 def parquet_rows(path: Path, columns: Sequence[str] | None = None) -> list[Mapping[str, Any]]:
     """Return the rows of a parquet file.
 

@@ -160,6 +160,21 @@ def test_old_pythons_are_named_with_their_versions(tmp_path: Path) -> None:
     assert too_old("sh: not found") == ""
 
 
+def test_a_python_of_uv_is_found_without_a_path(tmp_path: Path) -> None:
+    folder = tmp_path / ".local/bin"
+    folder.mkdir(parents=True)
+    (tmp_path / "sh").symlink_to("/bin/sh")
+    (folder / "python3.12").symlink_to(sys.executable)
+    command = first_command("").replace("/usr/local/bin/python3", "/nonexistent/python3")
+    text = b"import sys; print(sys.version_info[0])"
+    done = subprocess.run(
+        ["/bin/sh", "-c", command],
+        env={"PATH": str(tmp_path), "HOME": str(tmp_path)}, input=f"{len(text)}\n".encode() + text,
+        capture_output=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, b"3\n"), done.stderr
+
+
 @pytest.mark.parametrize("version", ["2.7.18", "3.6.15", "3.9.18"])
 def test_real_old_pythons_are_named(version: str) -> None:
     python = Path.home() / f".pyenv/versions/{version}/bin/python"

@@ -97,7 +97,7 @@ CASES = {
     "nologin without a word": (Channel(b"", code=1), "runs no commands: it ended at once"),
     "old": (
         Channel(begun(before=NOISE), b"vcagent-pythons:, 3.6.8 (python3)\n", 127),
-        "needs Python 3.10 or newer; the host has only 3.6.8",
+        "needs Python 3.10 or newer; the host has only 3.6.8[\\s\\S]*dnf install python3.12",
     ),
     "none": (Channel(begun(), b"vcagent-pythons:\n", 127), "no python3 in the PATH"),
     "broken": (

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from paramiko import AgentKey, PKey
+from paramiko import AgentKey, AuthenticationException, PKey, auth_handler
 
 from agent.fleet.ssh.credentials import Credentials
 from agent.fleet.ssh.key_ring import KeyRing
@@ -162,3 +163,31 @@ def test_a_certificate_of_one_host_is_not_shown_to_another(keys: Keys) -> None:
         list(map(keys.described, Login(hop, credentials, ring).candidates())) for hop in (with_it, without)
     ]
     assert found == [["locked certified", "locked"], ["locked"]]
+
+
+@pytest.mark.parametrize("password", [None, "right-horse"])
+def test_a_login_that_takes_too_long_is_not_called_a_rejection(keys: Keys, password: str | None) -> None:
+    tried: list[object] = []
+
+    class SlowServer:
+        def is_active(self) -> bool:
+            return True
+
+        def auth_publickey(self, _: str, key: PKey) -> None:
+            tried.append(key)
+            raise AuthenticationException("Authentication timeout.")
+
+        def auth_password(self, _: str, word: str) -> None:
+            tried.append(word)
+            raise AuthenticationException("Authentication timeout.")
+
+    files = () if password else (str(keys.folder / "plain"), str(keys.folder / "agent-a"))
+    hop = Hop("a", 22, "me", identity_files=files, identities_only=True, identity_agent="none")
+    home = keys.home / "none" if password else keys.home
+    with pytest.raises(TimeoutError, match="Authentication timeout"):
+        Login(hop, Credentials(password=password), KeyRing(), home).authenticate(cast("Any", SlowServer()))
+    assert len(tried) == 1
+
+
+def test_paramiko_still_reports_a_slow_login_by_this_text() -> None:
+    assert 'AuthenticationException("Authentication timeout' in inspect.getsource(auth_handler)

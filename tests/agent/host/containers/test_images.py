@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import platform
 import shutil
 import subprocess
 import sys
@@ -14,11 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.core.errors import ContainerError, InterruptedRunError
+from agent.component.bundled_images import image_download
+from agent.component.component import StepContext
+from agent.component.downloads import Fetching
+from agent.component.open_container import load_image
+from agent.core.errors import ContainerError, HostError, InterruptedRunError
 from agent.core.secrets import Secrets
+from agent.facts import Facts
+from agent.facts.bundle import BUNDLE, Bundle
 from agent.host.containers.client import connected
 from agent.host.containers.engine import ContainerEngine
 from agent.host.containers.images import Layers
+from agent.host.processes import LocalProcesses
 from tests.lab.container_engine import BUSYBOX
 from tests.lab.host.web.image_registry import busybox_layer, write_image
 
@@ -103,6 +111,40 @@ def test_an_image_is_pulled_once_and_known_by_its_digest(registry: RestartableDo
         assert shown.updates
         assert engine.ensure_image(digest).identifier == image.identifier
     registry.docker("rmi", reference)
+
+
+@lab
+def test_an_image_goes_through_a_bundle(
+    registry: RestartableDocker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", registry.address)
+    bundle, reference = tmp_path / "bundle", f"{REGISTRY}/lab/busybox:1"
+    download = image_download(reference)
+    download.fetch(Fetching(bundle, tmp_path, Facts(None, {"architecture": platform.machine()})))
+    progress: Any = Shown()
+    there = Bundle(bundle, "test", frozenset({("image", reference)}))
+    processes = LocalProcesses("images", stop=threading.Event())
+    step = StepContext(
+        Facts(None, {BUNDLE: there}),
+        processes,
+        progress,
+        processes.stop,
+        tmp_path,
+        tmp_path,
+        tmp_path / "log",
+    )
+    with an_engine(registry) as engine:
+        before = engine.ensure_image(reference, when="never")
+        registry.docker("rmi", reference)
+        assert engine.image(reference) is None
+        assert load_image(reference, step)
+        assert engine.ensure_image(reference, when="never").identifier == before.identifier
+        assert progress.updates == []  # nothing was pulled
+    registry.docker("run", "--rm", "--network=none", reference, "true")
+    registry.docker("rmi", reference)
+    absent = image_download(f"{REGISTRY}/lab/busybox:9")
+    with pytest.raises(HostError, match="the image localhost:5000/lab/busybox:9 cannot be fetched"):
+        absent.fetch(Fetching(bundle, tmp_path, Facts(None, {"architecture": platform.machine()})))
 
 
 @lab

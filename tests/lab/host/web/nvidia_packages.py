@@ -169,3 +169,6 @@ def distribution_packages() -> Iterator[DebianPackage]:
     tools = ("dkms", "build-essential", "gcc", "make", "sshpass", "python3-pip", "nvidia-common", "hello")
     for name in tools:
         yield DebianPackage(name, "1.0-1", architecture="all")
+    # Docker's packages need them; every host has newer ones, and only a bundle takes these.
+    for name in ("iptables", "libdevmapper1.02.1"):
+        yield DebianPackage(name, "0", architecture="all")

@@ -261,7 +261,7 @@ class OpenAIBackend:
                 "timeout",
                 f"sample {index} was not answered within {self._context.sample_timeout_s:g} s "
                 f"({len(reader.texts)} parts had arrived)",
-                "see the engine's log; a slow engine needs a larger sample_timeout_s",
+                "see the engine's log; if slow, raise sampleTimeout (EndpointSweep: requestTimeout)",
             ) from error
         except aiohttp.ClientError as error:
             if not reader.done:

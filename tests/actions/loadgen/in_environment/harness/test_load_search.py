@@ -49,6 +49,10 @@ class ModelledRecorder:
         """Return when the sample was issued, and how long it waited."""
         return [0.0], [0.0]
 
+    def answer_s(self) -> float:
+        """Return the time of its answer."""
+        return 0.0
+
     def write(self, path: Path) -> None:
         """Write an empty file."""
         path.touch()
@@ -59,7 +63,7 @@ class ModelledRecorder:
     [
         pytest.param(50.0, 49.7, 50.58, 5, id="a long test holds what a short one did"),
         pytest.param(49.0, 48.21, 49.7, 6, id="a long test holds a little less"),
-        pytest.param(40.0, 46.76, 46.76, 7, id="a long test holds none of the rates"),
+        pytest.param(40.0, 45.32, 45.32, 7, id="a long test holds none of the rates"),
         pytest.param(None, 23.0, None, 3, id="no limit within the trials"),
     ],
 )
@@ -105,6 +109,10 @@ class FallingBehind:
         """Return 300 samples, one every 0.1 s; they wait 0.5 s at first."""
         issued = [number / 10 for number in range(300)]
         return issued, [0.5 + self._growth * at for at in issued]
+
+    def answer_s(self) -> float:
+        """Return a time that is short enough for 30 s."""
+        return 9.9
 
     def write(self, path: Path) -> None:
         """Write the growth."""
@@ -272,3 +280,105 @@ def test_an_invalid_full_test_becomes_a_trial(tmp_path: Path) -> None:
     assert (tmp_path / "user.conf").read_text() == "target_qps = 1197\n"
     assert search.as_json()["lowest_invalid_qps"] == 1197.0
     assert search.as_json()["target_qps"] == 1197.0
+
+
+class SlowAnswers:
+    """A test that lasted as long as it was asked to, and whose answers take a while."""
+
+    def __init__(self, lasted_s: float, answer_s: float) -> None:
+        self._lasted_s = lasted_s
+        self._answer_s = answer_s
+
+    def waits(self) -> tuple[list[float], list[float]]:
+        """Return samples, of which the later third waits, as after a burst, if a trial was too short."""
+        issued = [5.0 + number * self._lasted_s / 299 for number in range(300)]
+        later = 9.0 if 30 <= self._lasted_s < 3 * self._answer_s else 0.1
+        return issued, [0.1] * 200 + [later] * 100
+
+    def answer_s(self) -> float:
+        """Return the time of an answer."""
+        return self._answer_s
+
+    def write(self, path: Path) -> None:
+        """Write an empty file."""
+        path.touch()
+
+
+def durations(folder: Path, answer_s: float, full_s: float, *, verdict: str = "VALID") -> list[float]:
+    """Search in trials of 30 s; return how long each test lasted, and check that short ones do not count."""
+    lasted: list[float] = []
+
+    async def run(of: Any, _note: str) -> Any:
+        lasted.append(of.min_duration_ms / 1000)
+        is_trial = of.output_dir.parent.name == "trials"
+        (of.output_dir / "mlperf_log_summary.txt").write_text(
+            f"Result is : {verdict if is_trial else 'VALID'}\n"
+        )
+        return cast("SampleRecorder", SlowAnswers(lasted[-1], answer_s))
+
+    class Test(ModelledTest):
+        def again(self, output_dir: Path, *, server_target_qps: float, **changes: Any) -> ModelledTest:
+            return ModelledTest(
+                output_dir, server_target_qps, changes.get("min_duration_ms", self.min_duration_ms)
+            )
+
+    search = LoadSearch(
+        Tuning(most_trials=2),
+        cast("LoadGenTest", Test(folder, min_duration_ms=round(full_s * 1000))),
+        folder,
+        run=run,
+        ask=lambda rate: f"target_qps = {rate:g}\n",
+    )
+    if verdict == "VALID":
+        asyncio.run(search.execute(100.0))
+        short = [trial for trial in search.as_json()["trials"] if not trial["holds"]]
+        assert [(trial["target_qps"], trial["is_valid"], trial["why"]) for trial in short] == [
+            (100.0, True, f"too short to tell, because answers take {answer_s:g} s")
+        ] * (len(lasted) - 3)
+        assert search.as_json()["target_qps"] == 115.0
+        assert search.as_json()["lowest_invalid_qps"] is None
+    else:
+        with pytest.raises(HarnessError):
+            asyncio.run(search.execute(100.0))
+    return lasted
+
+
+@pytest.mark.parametrize(
+    ("answer_s", "full_s", "lasted"),
+    [
+        pytest.param(10.0, 600.0, [30.0, 30.0, 600.0], id="three answers long"),
+        pytest.param(
+            12.0, 600.0, [30.0, 48.0, 48.0, 600.0], id="lengthened to four answers, for later rates too"
+        ),
+        pytest.param(12.0, 40.0, [30.0, 40.0, 40.0, 40.0], id="never longer than the full test"),
+        pytest.param(12.0, 20.0, [20.0, 20.0, 20.0], id="a full test that is shorter than a trial"),
+    ],
+)
+def test_a_trial_is_long_enough_for_its_answers(
+    answer_s: float, full_s: float, lasted: list[float], tmp_path: Path
+) -> None:
+    """While the first answers are given, the number in progress grows, and so does the load on the engine."""
+    assert durations(tmp_path, answer_s, full_s) == lasted
+
+
+def test_a_trial_that_is_invalid_is_not_repeated(tmp_path: Path) -> None:
+    assert durations(tmp_path, 12.0, 600.0, verdict="INVALID") == [30.0, 30.0]
+
+
+def test_each_full_test_is_lowered_by_twice_as_much(tmp_path: Path) -> None:
+    calls = []
+
+    async def run(of: Any, note: str) -> Any:
+        calls.append(of.server_target_qps)
+        (of.output_dir / "mlperf_log_summary.txt").write_text(f"Result is : {'' if note else 'IN'}VALID\n")
+        return cast("SampleRecorder", ModelledRecorder())
+
+    search = LoadSearch(
+        Tuning(most_trials=1),
+        cast("LoadGenTest", ModelledTest(tmp_path)),
+        tmp_path,
+        run=run,
+        ask=lambda rate: f"target_qps = {rate:g}\n",
+    )
+    asyncio.run(search.execute(100.0))
+    assert calls == [100.0, 100.0, 97.0, 91.18]

@@ -57,6 +57,13 @@ def test_a_wait_ends_with_the_first_token_or_the_answer() -> None:
     assert (list(issued), waited) == ([1.0, 2.0], [0.5, 3.0])
 
 
+def test_nine_of_ten_answers_are_complete_within_the_time_of_an_answer() -> None:
+    rows = [(0, 1.0, 1.5, 1.0 + seconds) for seconds in range(20, 0, -1)]
+    assert recorded(*rows, (1, 1.0, 1.5, None)).answer_s() == 19.0
+    assert recorded((0, 2.0, None, 5.0)).answer_s() == 3.0
+    assert recorded((0, 2.0, 2.5, None)).answer_s() == 0.0
+
+
 def test_nothing_recorded_is_an_empty_table(tmp_path: Path) -> None:
     SampleRecorder().write(tmp_path / "samples.csv")
     assert (tmp_path / "samples.csv").read_text().count("\n") == 1

@@ -43,6 +43,21 @@ def print_entry(console: Console, lead: Text, text: str, *, indent: int, style: 
             console.print(Text(line, style=style), soft_wrap=True)
 
 
+def print_lines(console: Console, text: str, *, lead: Text | None = None) -> None:
+    """Print lines of text; a line that is wrapped goes on two columns right of its own beginning.
+
+    Args:
+        console: where it is shown.
+        text: the lines; each may begin with blanks and with an arrow.
+        lead: the beginning of the first line.
+    """
+    for number, line in enumerate(text.splitlines() or [""]):
+        start = lead if lead and number == 0 else Text()
+        body = line.lstrip(" ")
+        blanks = len(line) - len(body)
+        print_entry(console, start.copy().append(" " * blanks), body, indent=blanks + 2)
+
+
 def print_columns(console: Console, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows in columns without frames. A terminal cuts the last column; the others are whole.
 
