@@ -34,6 +34,7 @@ from dependencies.packages.package_folder import locked, point_link
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from agent.component.downloads import Download
     from agent.facts import Facts
 
 _MIB = 1024 * 1024
@@ -194,6 +195,10 @@ class LlamaCppInstallation(Dependency):
             )
         )
         return Plan(tuple(steps))
+
+    def downloads(self, facts: Facts) -> tuple[Download, ...]:
+        """Return nothing if the source is on the host; refuse another one."""
+        return () if self.parameters.place.is_local else super().downloads(facts)
 
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:

@@ -65,6 +65,11 @@ class Source:
         return "git" if re.match(r"[a-z+]+://|git@", self.place) else "folder"
 
     @property
+    def is_local(self) -> bool:
+        """True if it is a folder or an archive of this host."""
+        return self.kind == "folder" or (self.kind == "archive" and "://" not in self.place)
+
+    @property
     def checkout(self) -> str:
         """The revision to check out of a git repository."""
         return self.revision or (f"b{self.version}" if self.version else "master")

@@ -23,6 +23,7 @@ from dependencies.packages.package_folder import locked, point_link, write_whole
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from agent.component.downloads import Download
     from agent.facts import Facts
 
 _GIB = 1024**3
@@ -91,6 +92,10 @@ class QuarkQuantization(Dependency):
             undo={"folder": str(folder), "link": str(link)},
         )
         return Plan((step,))
+
+    def downloads(self, facts: Facts) -> tuple[Download, ...]:  # noqa: ARG002 - see Component
+        """Return nothing: the model and the samples are on the host."""
+        return ()
 
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:

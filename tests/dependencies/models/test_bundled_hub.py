@@ -14,10 +14,12 @@ from agent.component.downloads import Fetching, lacking
 from agent.core.errors import HostError, InterruptedRunError
 from agent.facts import Facts, LocalHost
 from agent.facts.bundle import BUNDLE, Bundle
+from dependencies.llamacpp.installation import LlamaCppInstallation
 from dependencies.models.cnn_dailymail_data_set import CnnDailyMailDataSet, CnnDailyMailDataSetParameters
 from dependencies.models.hugging_face_data_set import HuggingFaceDataSet, HuggingFaceDataSetParameters
 from dependencies.models.hugging_face_model import HuggingFaceModel, HuggingFaceModelParameters
 from dependencies.models.open_orca_data_set import OpenOrcaDataSet, OpenOrcaDataSetParameters
+from dependencies.models.quark_quantization import QuarkQuantization
 from tests.dependencies.conftest import RealHost
 from tests.lab.hub_server import COMMIT, Hub, serving_hub
 
@@ -215,6 +217,25 @@ def test_samples_without_a_place_are_refused_when_the_bundle_is_made() -> None:
     nowhere = OpenOrcaDataSetParameters.model_validate({"environment": NOWHERE})
     with pytest.raises(HostError, match="no place is given for the samples of OpenOrca"):
         OpenOrcaDataSet(nowhere).downloads(Facts(None))
+
+
+def test_what_is_made_of_files_of_the_host_downloads_nothing() -> None:
+    quantised = {"packageName": "q", "source": "/m", "calibration": "/c.jsonl", "environment": NOWHERE}
+    parameters = QuarkQuantization.Parameters.model_validate(quantised)
+    assert QuarkQuantization(parameters).downloads(Facts(None)) == ()
+    for source, local in (
+        ("/src/llama.cpp", True),
+        ("/src/llama.cpp.tar.gz", True),
+        ("https://example.com/llama.cpp.tar.gz", False),
+        ("https://example.com/llama.cpp", False),
+        ("package-index", False),
+    ):
+        program = LlamaCppInstallation(LlamaCppInstallation.Parameters.model_validate({"source": source}))
+        if local:
+            assert program.downloads(Facts(None)) == ()
+        else:
+            with pytest.raises(HostError, match="a bundle cannot carry what LlamaCppInstallation downloads"):
+                program.downloads(Facts(None))
 
 
 @pytest.mark.engine
