@@ -96,16 +96,17 @@ class LoadGenExecutor(Action):
             f"scenario on {engine_name(asked, facts)}{where}",
             run=self._run,
             command=shlex.join(harness_command(asked, f"mlperf/{asked.case}/{CONFIG_NAME}")),
-            estimate_s=_OVERHEAD_S + self._timed_s(),
+            estimate_s=self._estimate_s(),
             takes_over=can_be_kept(asked),
         )
         return Plan((step,))
 
-    def _timed_s(self) -> float:
-        """Return the minimum duration of the timed part in seconds; other modes end with their samples."""
+    def _estimate_s(self) -> float | None:
+        """Return the minimum duration in seconds; None for other modes, which end with their samples."""
         if self.asked.mode != "performance":
-            return 0.0
-        return _LOADGEN_DURATION_S if self.asked.min_duration is None else self.asked.min_duration
+            return None
+        asked_s = self.asked.min_duration
+        return _OVERHEAD_S + (_LOADGEN_DURATION_S if asked_s is None else asked_s)
 
     def _check_files(self, facts: Facts) -> None:
         asked = self.asked

@@ -30,7 +30,10 @@ class Progress(Protocol):
     """Shows that a step is alive; safe to call from any thread."""
 
     def update(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
-        """Show the current activity; with ``done`` and ``total`` (any unit) also an estimate."""
+        """Show the current activity; with ``done`` and ``total`` (any unit) also an estimate.
+
+        An activity without a count has an unknown length. From then on only counts give an estimate.
+        """
 
 
 def duration(seconds: float) -> str:
@@ -64,6 +67,7 @@ class StepProgress(Progress):
     def update(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
         if not total or done is None:
             self._phase = None
+            self.estimate_s = None  # the usual duration says nothing about a wait of unknown length
         elif self._phase is None or total != self.total or done < (self.done or 0.0):
             self._phase = (self.clock(), done)
         self.message, self.done, self.total = message, done, total
@@ -111,6 +115,7 @@ class RunProgress:
         self._clock = clock
         self._lock = threading.RLock()
         self._later_s = 0.0
+        self._later_unknown = 0
         self._log: PlainProgress | None = None
         self.count = 0
         self.expected = 0
@@ -130,6 +135,7 @@ class RunProgress:
         with self._lock:
             self.expected += len(estimates_s)
             self._later_s += sum(filter(None, estimates_s))
+            self._later_unknown += estimates_s.count(None)
 
     def in_round(self, number: int, left_s: Callable[[], float | None]) -> None:
         """Name the round of the actions beside each step from now on.
@@ -160,9 +166,16 @@ class RunProgress:
         return str(self.count) if is_open else f"{self.count}/{self.expected}"
 
     def left_s(self, current: StepProgress) -> float | None:
-        """Return the estimated seconds left of the whole run; None if unknown for the current step."""
+        """Return the estimated seconds left of the whole run; None if unknown for this or a later step."""
         left = current.left_s
-        return None if left is None else left + self._later_s
+        return None if left is None or self._later_unknown else left + self._later_s
+
+    def left(self, current: StepProgress) -> str:
+        """Return the time left in words; empty if unknown for the current step."""
+        whole, own = self.left_s(current), current.left_s
+        if whole is not None:
+            return f"about {duration(whole)} left in all"
+        return "" if own is None else f"about {duration(own)} left in this step"
 
     def start(self, title: str, estimate_s: float | None = None) -> StepProgress:
         """Start a step."""
@@ -170,10 +183,13 @@ class RunProgress:
             self.count += 1
             self.expected = max(self.expected, self.count)
             self._later_s = max(0.0, self._later_s - (estimate_s or 0.0))
+            if estimate_s is None:
+                self._later_unknown = max(0, self._later_unknown - 1)
             step = StepProgress(title, estimate_s, self._update, self._clock(), self._clock)
             self._started(step)
             if self._log:
                 self._log.count, self._log.expected = self.count, self.expected
+                self._log._later_s, self._log._later_unknown = self._later_s, self._later_unknown  # noqa: SLF001
                 self._log._started(step)  # noqa: SLF001 - the same display, on paper
             return step
 
@@ -252,12 +268,8 @@ class PlainProgress(RunProgress):
                 return
             self._next_line = self._clock() + PLAIN_INTERVAL_S
             share = f" {step.fraction:.0%}" if step.fraction is not None else ""
-            left = self.left_s(step)
-            self._noted(
-                f"    {step.title}:{share} {step.message}".rstrip()
-                + (f", {self.round}" if self.round else "")
-                + (f", about {duration(left)} left in all" if left is not None and not self.round else "")
-            )
+            rest = self.round or self.left(step)
+            self._noted(f"    {step.title}:{share} {step.message}".rstrip() + (f", {rest}" if rest else ""))
 
     def _finished(self, step: StepProgress, outcome: str) -> None:
         self._noted(f"    {step.title}: {outcome} ({duration(step.elapsed_s)})")
@@ -312,9 +324,7 @@ class LiveProgress(RunProgress):
         task = self._tasks.get(id(step))
         if task is None:
             return
-        left = self.left_s(step)
-        whole = f"about {duration(left)} left in all" if left is not None else ""
-        note = escape(step.message) + (f" · {rest}" if (rest := self.round or whole) else "")
+        note = escape(step.message) + (f" · {rest}" if (rest := self.round or self.left(step)) else "")
         fraction = step.fraction
         self._bars.update(
             task,

@@ -91,7 +91,7 @@ def test_the_plan_names_the_test() -> None:
     (step,) = LoadGenExecutor(asked).plan(Facts(modelled={})).steps
     assert (step.name, asked.case) == ("server-test06", "llama3.1-8b-server-test06")
     assert step.reason.startswith("verifies TEST06 of llama3.1-8b")
-    assert (step.estimate_s or 0) < 60
+    assert step.estimate_s is None  # it ends with its samples
 
 
 def test_end_of_text_tokens(tmp_path: Path) -> None:

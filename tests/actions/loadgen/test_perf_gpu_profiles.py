@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,13 @@ def settings(profile: Profile, scenario: str, *gpus: Gpu) -> EngineSettings:
     return engine_settings(asked.vllm, model=asked.model, scenario=asked.loadgen_scenario, gpus=gpus)
 
 
+def asked_engine(profile: Profile, scenario: str, *gpus: Gpu) -> tuple[Any, ...]:
+    """Return all that decides whether a test can take over the engine of the test before."""
+    engine, asked = settings(profile, scenario, *gpus), case(profile, scenario)
+    data = "" if "max_model_len" in engine.engine else (asked.dataset, asked.samples)
+    return engine.engine, engine.environment, asked.max_output_tokens, data
+
+
 @pytest.mark.parametrize("form", ["smoke", "full", "tiny"])
 def test_every_element_can_be_built(form: str) -> None:
     profile = profile_with(LLAMA3, Form=form)
@@ -88,15 +96,23 @@ def test_the_smoke_form_is_small_and_valid() -> None:
 def test_the_smoke_forms_tests_ask_for_one_engine(gpu: str) -> None:
     profile = profile_with(LLAMA3, LoadFormat="dummy", InteractivePerformance="true")
     card = Gpu("0000:18:00.0", name=gpu, memory_mib=81559, driver="580.159.04")
-    asked = {
-        name: (engine.engine, engine.environment, case(profile, name).max_output_tokens)
-        for name in (*FIVE[:4], "interactive-performance")
-        for engine in [settings(profile, name, card)]
-    }
+    asked = {name: asked_engine(profile, name, card) for name in (*FIVE[:4], "interactive-performance")}
     first = asked["server-performance"]
     assert first[0]["max_num_batched_tokens"] == 8192
     assert not {"max_cudagraph_capture_size", "scheduler_cls"} & set(first[0])
     assert all(one == first for one in asked.values())
+
+
+def test_with_compliance_the_full_form_loads_one_engine_per_scenario() -> None:
+    profile = profile_with(
+        LLAMA3, Form="full", Compliance="true", InteractivePerformance="true", InteractiveAccuracy="true"
+    )
+    tests = [name for name in enabled(profile.actions, profile) if name != "mmlu"]
+    loads = [list(group) for _, group in groupby(tests, lambda name: asked_engine(profile, name, H100))]
+    assert loads == [
+        [f"{scenario}-{mode}" for mode in ("performance", "accuracy", "test06")]
+        for scenario in ("server", "offline", "interactive")
+    ]
 
 
 def test_the_plan_shows_the_settings_of_the_run() -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import io
+from typing import TYPE_CHECKING
 
 import pytest
 
 from agent.core.progress import PlainProgress, RunProgress, duration
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -47,10 +51,14 @@ def test_time_left_follows_from_the_count_alone() -> None:
     """Load for a minute, which says nothing about 500 samples that take 30 s."""
     clock = [0.0]
     step = RunProgress(lambda: clock[0]).start("test", 20.0)
-    step.update("loading")
     assert (step.left_s, step.fraction) == (20.0, 0.0)
+    step.update("loading")
+    assert (step.left_s, step.fraction) == (None, None)  # nobody knows how long
+    clock[0] = 10.0
+    step.update("running", done=0, total=500)
+    assert (step.left_s, step.fraction) == (None, 0.0)  # loading took an unknown part of the usual 20 s
+    step.update("loading again")
     clock[0] = 77.0
-    assert (step.left_s, step.fraction) == (None, None)  # overdue: not 0 s, and not 99 %
     step.update("running", done=0, total=500)
     assert step.left_s is None
     clock[0] = 83.0
@@ -71,6 +79,28 @@ def test_an_overdue_step_hides_the_time_left_of_the_run() -> None:
     assert progress.left_s(step) == 40
     clock[0] = 50.0
     assert progress.left_s(step) is None
+
+
+def test_the_time_left_of_the_run_needs_the_estimates_of_all_later_steps(tmp_path: Path) -> None:
+    stream, clock = io.StringIO(), [0.0]
+    progress = PlainProgress(stream, lambda: clock[0])
+    progress.expect([20.0, None, 30.0])
+
+    def halfway(title: str, estimate_s: float | None) -> str:
+        """Return the end of the line that is shown when half of a step of 40 s is done."""
+        step = progress.start(title, estimate_s)
+        step.update(title, done=0, total=4)
+        clock[0] += 20.0
+        step.update(title, done=2, total=4)
+        return stream.getvalue().splitlines()[-1].split(": ")[1]
+
+    with progress.logged(tmp_path / "run.log"):
+        assert halfway("first", 20.0) == "50% first, about 20 s left in this step"
+        assert halfway("second", None) == "50% second, about 50 s left in all"
+    logged = [line for line in (tmp_path / "run.log").read_text().splitlines() if "%" in line]
+    assert [line.split(", ")[1] for line in logged] == [
+        "about 20 s left in this step", "about 50 s left in all",
+    ]  # fmt: skip
 
 
 def test_a_step_is_shown_with_its_round() -> None:

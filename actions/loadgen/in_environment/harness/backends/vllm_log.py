@@ -28,7 +28,7 @@ _STAGES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"Initializing a V1 LLM engine|world size \d+ is assigned as"), "starting its processes"),
     (re.compile(r"Starting to load model|Loading weights took"), "reading weights"),
     (re.compile(r"Loading safetensors checkpoint.*\| (?P<done>\d+)/(?P<all>\d+) "), "reading weights"),
-    (re.compile(r"Model loading took (?P<size>[\d.]+ GiB)"), "weights are loaded"),
+    (re.compile(r"Model loading took"), "tracing the model"),  # silent until it has been traced
     (re.compile(r"Dynamo bytecode transform|Compiling a graph|Cache the graph|torch\.compile"), "compiling"),
     (re.compile(r"Initial profiling/warmup run|Profiling CUDA graph memory|Estimated CUDA graph memory"
                 r"|Available KV cache memory|KV cache size|Maximum concurrency for"), "measuring its memory"),
@@ -75,8 +75,6 @@ def news_of(line: str, model: str = "") -> str:
 
 
 def _how_much(found: Mapping[str, str], model: str) -> str:
-    if "size" in found:
-        return f": {found['size']}"
     if "done" not in found:
         return ""
     done, all_ = int(found["done"]), int(found["all"])
