@@ -18,14 +18,14 @@ def facts(
         list[str] | None,
         typer.Argument(
             metavar="NAME",
-            help="Facts to show in full; without: all, one line each.",
+            help="Facts to show whole; by default all, one line each.",
             show_default=False,
             autocompletion=complete_facts,
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: whole values.")] = False,
 ) -> None:
-    """Show facts about this host with their sources; nothing is changed."""
+    """Show facts about this host; facts that are named are shown whole, with their sources."""
     from agent.cli.output import say
     from agent.core.errors import UsageError, VcagentError
     from agent.core.names import canonical, did_you_mean
@@ -60,10 +60,13 @@ def facts(
     if names:
         _show_whole({fact.name: (fact.source, values[fact.name]) for fact in chosen})
         return
-    from agent.core.layout import print_columns
+    from agent.core.layout import print_columns, print_lines
 
     rows = [(fact.name, " ".join(_brief(values[fact.name]).split())) for fact in chosen]
-    print_columns(safe_console(highlight=False), ("fact", "value"), rows)
+    console = safe_console(highlight=False)
+    print_columns(console, ("fact", "value"), rows)
+    if console.is_terminal:
+        print_lines(console, "vcagent facts NAME shows a fact whole, with its source; — is an unknown value.")
 
 
 def _show_whole(facts: dict[str, tuple[str, Any]]) -> None:

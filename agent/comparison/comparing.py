@@ -133,7 +133,7 @@ class Comparison:
         rule = (
             f"Changed: at least {least}, and more than noise; if nothing differs, at most "
             f"{100 * FALSE_ALARMS:.0f} % of comparisons name any change (Benjamini-Hochberg, "
-            f"{len(self.metrics)} metrics). "
+            f"{len(self.metrics)} {'metric' if len(self.metrics) == 1 else 'metrics'}). "
             f"Same: all of the {100 * CONFIDENCE:.0f} % interval is within {least}."
         )
         return (*(text for method, text in _METHODS.items() if method in methods), rule)

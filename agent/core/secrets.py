@@ -15,12 +15,13 @@ import shlex
 import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote_plus
 
 from agent.core.secret_shapes import is_secret_name, lower, secret_reference, shaped, unfinished_block
-from agent.core.text_views import TextView, begun_hex, decoded_forms, separated_hex, views
+from agent.core.text_views import TextView, begun_hex, cut_escape, decoded_forms, separated_hex, views
 
 MASK = "***"
 """Replacement for a secret in a text."""
@@ -61,6 +62,9 @@ _KNOWN_LIMIT = 4096
 
 _LONGEST_BEGINNING = 256
 """Length up to which each beginning of a secret is stored; a longer one is found by these characters."""
+
+_CODE_LENGTH = 4
+"""Length of a code, such as bytes with separators, in lengths of the longest searched text."""
 
 _WITHHELD = 4
 """Characters of a secret's beginning for which a line is withheld until the next one arrives."""
@@ -160,6 +164,8 @@ class Secrets:
         """Codes in hexadecimal, which also appear with separators."""
         self._beginnings: frozenset[str] | None = None
         self._longest_beginning = 0
+        self._window = 0
+        """Characters at the end of a text in which a secret may begin."""
         self._long: tuple[str, ...] = ()
         """Texts whose beginnings may be longer than those in ``_beginnings``."""
         self._known: dict[str, str] = {}
@@ -287,15 +293,18 @@ class Secrets:
                     for needle in needles
                     if not needle.alone and len(needle.text) > _LONGEST_BEGINNING
                 )
+                longest = max((len(needle.text) for needle in needles if not needle.alone), default=0)
+                self._window = _CODE_LENGTH * max(longest, _LONGEST_BEGINNING)
                 self._beginnings = beginnings
                 self._longest_beginning = max(map(len, beginnings), default=0)
         if not beginnings:
             return None
         end = len(text.rstrip())
         end -= text[:end].endswith(("\\", "="))
-        cut = max(0, end - 2 * max(map(len, self._long), default=_LONGEST_BEGINNING))
+        cut = max(0, end - self._window)
         best: tuple[int, int] | None = None
-        for view in views(text[cut:end]):
+        stops = dict.fromkeys((end, end - cut_escape(text[cut:end])))
+        for view in chain.from_iterable(views(text[cut:stop]) for stop in stops):
             tail = view.text
             for length in range(min(len(tail), self._longest_beginning), 0, -1):
                 if best and length <= best[1]:

@@ -43,6 +43,14 @@ _LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 
 _BREAKS = r"[\r\n\x0b\x0c\x1c-\x1e\x85\u2028\u2029]"
 """The characters that str.splitlines takes for line ends."""
+_CUT_ESCAPE = (
+    r"(?:%[0-9A-Fa-f]?|\\(?:[uUx][0-9A-Fa-f]{0,7}|[0-3][0-7]?)"
+    r"|&(?:\#[xX]?[0-9A-Fa-f]{0,7}|[A-Za-z]\w{0,30})?)"
+)
+"""An escape up to a line's end, where it may have been cut."""
+_ESCAPE_AT_BREAK = re.compile(rf"{_CUT_ESCAPE}[ \t]{{0,2}}{_BREAKS}")
+_ESCAPE_AT_END = re.compile(rf"{_CUT_ESCAPE}\Z")
+_LONGEST_ESCAPE = 33
 _LINE_BREAK = re.compile(rf"{_BREAKS}[ \t]*(?:[\\=]?{_BREAKS}[ \t]*)*")
 _BLANKS_BEFORE = 2
 """Blanks at the end of a line, before a backslash or ``=`` that continues it, that do not count."""
@@ -109,8 +117,16 @@ def views(text: str) -> Iterator[TextView]:
         yield view
         if joined := _joined(view):
             yield joined
+            if _ESCAPE_AT_BREAK.search(view.text) and (decoded := _unescaped(joined)):
+                yield decoded
         escaped = any(mark in view.text for mark in ("%", "\\", "&", "'\"'\"'"))
         view = _unescaped(view) if escaped else None
+
+
+def cut_escape(text: str) -> int:
+    """Return the length of an escape at a text's end that a next line may continue; 0 for none."""
+    found = _ESCAPE_AT_END.search(text, max(0, len(text) - _LONGEST_ESCAPE))
+    return len(found[0]) if found else 0
 
 
 def decoded_forms(text: str) -> Iterator[str]:
@@ -172,7 +188,7 @@ def _unescaped(view: TextView) -> TextView | None:
     if done < len(source):
         pieces.append((length, done, len(source), True))
         parts.append(source[done:])
-    return TextView("".join(parts), view, lambda: pieces)
+    return TextView("".join(parts), view, lambda: pieces, joined=view.joined)
 
 
 def _decoded(match: re.Match[str]) -> list[tuple[str, int]]:

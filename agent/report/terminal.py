@@ -21,7 +21,7 @@ from agent.store.exhibits import read_exhibits
 from agent.store.metric_lines import as_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rich.console import Console
 
@@ -71,7 +71,7 @@ def render_result(
         console.print(Text(f"… {earlier:,} earlier actions: see the report", style="dim"))
     for step in actions[-ACTION_LIMIT:]:
         _print_action(step, console)
-    _print_reasons(result, console)
+    _print_reasons(result, console, [step.message for step in actions[-ACTION_LIMIT:]])
     line = Text("Result: ").append_text(_status(status))
     if reason := str(run.get("exit_reason") or ""):
         line.append(f"  {reason}")
@@ -135,12 +135,18 @@ def _cells(metric: Metric) -> tuple[Text, Text, Text]:
     return Text(words(metric.name)), Text(shown.number, style="bold"), Text(shown.unit)
 
 
-def _print_reasons(run: RunResult, console: Console) -> None:
+def _print_reasons(run: RunResult, console: Console, shown: Sequence[str]) -> None:
+    """Print each case's reasons, then the run's except those that are in the messages shown already."""
     told: set[str] = set()
+    for reason in run.verdict.reasons if run.verdict else ():
+        text = reason.message.partition(": ")[2]  # after the step's key
+        if text and any(text in message and reason.remedy in message for message in shown):
+            told.add(reason.message)
+    known = len(told)
     for case in run.cases:
         _print_verdict(case.scenario, case, console, told)
     _print_verdict("", run, console, told)
-    if told:
+    if len(told) > known:
         console.print()
 
 

@@ -242,3 +242,20 @@ def test_thousands_of_random_secrets() -> None:
         for name, encode in ENCODINGS.items():
             masked = secrets.mask(f"x {encode(bare)} y")
             assert not bits_in_common(bare, masked), (name, secret, masked)
+
+
+BROKEN_ANYWHERE = [name for name in ENCODINGS if name not in {"base64, lines of 76", "base64, lines in JSON"}]
+"""All encodings but those whose first line is another text, or whose escapes for line ends are broken."""
+A_TOKEN = "".join(f"{number * number:04d}{chr(97 + number % 26)}" for number in range(20, 40))
+
+
+@pytest.mark.parametrize("name", BROKEN_ANYWHERE)
+def test_a_token_of_a_hundred_characters_is_masked_in_lines_of_64(name: str) -> None:
+    encoded = ENCODINGS[name](A_TOKEN)
+    lines = [wrapped(line, 64).split("\n") for line in encoded.split("\n")]
+    pieces = [f"{piece}\n" for parts in lines for piece in parts]
+    masker = LineMasker(Secrets([A_TOKEN]))
+    output = "".join(masker.feed(piece.encode()) for piece in pieces) + masker.close()
+    for text in (output, Secrets([A_TOKEN]).mask("".join(pieces))):
+        assert MASK in text
+        assert [piece for piece in pieces if len(piece) > 14 and piece.strip() in text] == []

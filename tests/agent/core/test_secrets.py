@@ -521,9 +521,9 @@ def test_a_file_that_a_parameter_names_is_read_if_it_is_one(tmp_path: Path) -> N
         secrets = Secrets(mappings=[{"apiKeyFile": str(place)}])
         assert secrets.mask("planted-\ufffd-secret") == (MASK if place == key else "planted-\ufffd-secret")
     for size, is_masked in ((65_536, True), (65_537, False)):
-        key.write_text("planted-" + "k" * (size - 8))
-        found = Secrets(mappings=[{"apiKeyFile": str(key)}]).mask(key.read_text()) == MASK
-        assert found is is_masked
+        key.write_text("planted-1".ljust(size))
+        masked = Secrets(mappings=[{"apiKeyFile": str(key)}]).mask("planted-1")
+        assert (masked == MASK) is is_masked
 
 
 def test_names_and_kinds_of_values_in_structures() -> None:
@@ -537,3 +537,19 @@ def test_names_and_kinds_of_values_in_structures() -> None:
     assert secrets.mask_value(frozenset({"planted-thing"})) == (MASK,)
     assert secrets.mask_value({"token": {"planted-thing": "x"}}) == {"token": {MASK: MASK}}
     assert secrets.mask_values("password=abcdef planted-thing") == f"password=abcdef {MASK}"
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2])
+@pytest.mark.parametrize("secret", ["planted-1", "planted-12", "planted-123"])
+def test_every_character_of_base64_with_bits_of_a_secret_is_masked(secret: str, offset: int) -> None:
+    text = base64.b64encode(f"{'x' * offset}{secret}yyyy".encode()).decode()
+    begin, end = offset * 8 // 6, -(-(offset + len(secret)) * 8 // 6)
+    assert Secrets([secret]).mask(text) == text[:begin] + MASK + text[end:]
+
+
+def test_a_stream_may_hold_and_end_with_bytes_that_are_no_text() -> None:
+    masker = LineMasker(Secrets(["planted-1"]))
+    assert masker.feed(b"a\xffb planted-1\n") == f"a\ufffdb {MASK}\n"
+    assert masker.feed("é".encode()[:1]) == ""
+    assert masker.close() == "\ufffd\n"
+    assert masker.close() == ""

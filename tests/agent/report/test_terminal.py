@@ -59,6 +59,21 @@ def test_an_action_without_a_case_shows_its_output_and_result(finished_run: Path
     assert lines[-1] == "Result: ✓ DONE"
 
 
+def test_the_reason_of_an_action_that_is_shown_is_not_repeated(finished_run: Path, console: Console) -> None:
+    run = json.loads((finished_run / "run.json").read_text(encoding="utf-8"))
+    step = next(step for step in run["steps"] if step["kind"] == "action") | {"log": None}
+    reason = {"code": "failed", "message": "1:actions[0]: no number was found", "remedy": "correct the rule"}
+    other = reason | {"message": "1:actions[1]: the disk is full"}
+    run |= {"cases": [], "exit_code": 6, "verdict": {"validity": "FAILED", "reasons": [reason, other]}}
+    run["steps"] = [step | {"message": "/run-2: no number was found\n  → correct the rule"}]
+    render_result(run, [], console, run_dir=finished_run)
+    lines = shown(console)
+    assert [line for line in lines if "no number" in line] == [
+        f"{step['component']}  /run-2: no number was found"
+    ]
+    assert "  1:actions[1]: the disk is full" in lines
+
+
 def test_only_the_last_actions_without_a_case_are_shown(finished_run: Path, console: Console) -> None:
     run = json.loads((finished_run / "run.json").read_text(encoding="utf-8"))
     step = next(step for step in run["steps"] if step["kind"] == "action") | {"log": None}

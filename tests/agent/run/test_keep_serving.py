@@ -77,6 +77,18 @@ def test_the_last_server_stays_at_its_address_and_is_listed(
         time.sleep(0.02)
 
 
+def test_a_server_of_another_protocol_stays_when_its_port_is_open(run_profile: Run) -> None:
+    code = "import os, socket, time; s = socket.create_server(('127.0.0.1', int(os.environ['PORT'])))"
+    profile = served(("database", f'exec {sys.executable} -c "{code}; time.sleep(600)"'))
+    profile["actions"][0]["components"][0]["parameters"]["scheme"] = "tcp"
+    finished = run_profile(profile, keep_serving=True)
+    assert finished.outcome.exit_code is ExitCode.OK
+    serving = still_serving(finished.run_dir)
+    assert serving is not None
+    assert serving.url.startswith("tcp://127.0.0.1:")
+    stop(serving)
+
+
 def test_without_the_option_nothing_stays(run_profile: Run) -> None:
     finished = run_profile(served(("web", SERVER)))
     assert not (finished.run_dir / SERVING_FILE).exists()

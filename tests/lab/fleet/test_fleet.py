@@ -415,12 +415,11 @@ def test_unusual_hosts_are_each_named(controller: Controller, docker_engine: Any
     host.run("echo 'Defaults requiretty' >/etc/sudoers.d/tty")
     host.run("printf '#!/bin/sh\\n[ $PAM_USER != late ] || sleep 600\\n' >/late; chmod +x /late")
     host.run("sed -i '1i account optional pam_exec.so quiet /late' /etc/pam.d/sshd")
-    host.run("/usr/sbin/sshd -p 2222")
     controller.known_hosts.write_text(host.host_key())
     config = controller.folder / ".ssh" / "config"
     config.parent.mkdir()
     config.write_text(
-        f"Host unknown\n  HostName {host.address}\n  Port 2222\n  KnownHostsCommand /bin/echo %H\n"
+        f"Host unknown\n  HostName {host.address}\n  HostKeyAlias elsewhere\n  KnownHostsCommand /bin/keys\n"
     )
     entries: dict[str, dict[str, Any]] = {
         "noexec": {},

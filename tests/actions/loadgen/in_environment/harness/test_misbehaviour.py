@@ -30,8 +30,8 @@ def assert_failed(outcome: Outcome, kind: str, *words: str) -> None:
 
 
 def limit_s(fault: str) -> float:
-    """Return a short limit if the test waits for the limit itself."""
-    return 0.5 if fault.startswith("hang") else 30
+    """Return a short limit if the test waits for it; a busy machine needs some time for one answer."""
+    return 3 if fault.startswith("hang") else 30
 
 
 @pytest.mark.parametrize(
@@ -41,8 +41,8 @@ def limit_s(fault: str) -> float:
         ("http_400", "http_error", ["HTTP 400"]),
         ("http_206", "http_error", ["HTTP 206"]),
         ("http_307", "http_error", ["HTTP 307"]),
-        ("hang", "timeout", ["within 0.5 s", "0 parts"]),
-        ("hang_midway", "timeout", ["within 0.5 s", "4 parts"]),
+        ("hang", "timeout", ["within 3 s", "0 parts"]),
+        ("hang_midway", "timeout", ["within 3 s", "4 parts"]),
         ("cut", "cut_stream", ["after 4 parts"]),
         ("reset", "cut_stream", ["after 4 parts"]),
         ("die", "cut_stream", ["the connection broke after"]),
