@@ -197,7 +197,7 @@ def test_a_signal_ends_everything_and_the_run_can_be_resumed(tmp_path: Path, num
         wait_for(mark.exists)
         children = psutil.Process(agent.pid).children(recursive=True)
         agent.send_signal(number)
-        assert agent.wait(timeout=20) == ExitCode.INTERRUPTED
+        assert agent.wait(timeout=60) == ExitCode.INTERRUPTED
     assert children
     assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
     run_dir = ResultsFolder(request.results_dir).find(None)
@@ -353,7 +353,7 @@ def test_a_run_that_is_going_on_is_not_taken_over(tmp_path: Path) -> None:
     assert (folder.find(None) / JOURNAL).read_bytes() == before
 
 
-def wait_for(condition: Any, deadline_s: float = 20.0) -> None:
+def wait_for(condition: Any, deadline_s: float = 60.0) -> None:
     until = time.monotonic() + deadline_s
     while not condition():
         assert time.monotonic() < until, "waited in vain"
