@@ -92,9 +92,9 @@ def _in_container(
 
 def _ended(container: Container) -> str | None:
     """Describe how a container's first process ended; return None while it runs."""
-    if container.first_process() is not None:
+    if (code := container.exit_code()) is None:
         return None
-    return "\n".join(["ended", *container.last_output()])
+    return "\n".join([f"ended with exit code {code}", *container.last_output()])
 
 
 def _on_host(service: Service, again: Relaunch, run_dir: Path, stop: threading.Event) -> Serving:

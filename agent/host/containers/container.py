@@ -6,7 +6,7 @@ import itertools
 import shlex
 import time
 import uuid
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from agent.core.errors import ContainerError
 from agent.host.containers.client import EngineClient, engine_errors, remove_container
@@ -195,9 +195,17 @@ class Container:
 
     def first_process(self) -> int | None:
         """Return the number of its first process on the engine's host; None if it has ended."""
-        with engine_errors(f"the state of {self.name} cannot be read"):
-            state = self._client.inspect_container(self.identifier)["State"]
+        state = self._state()
         return int(state["Pid"]) if state["Running"] else None
+
+    def exit_code(self) -> int | None:
+        """Return the exit code of its first process; None while it is running."""
+        state = self._state()
+        return None if state["Running"] else int(state["ExitCode"])
+
+    def _state(self) -> Mapping[str, Any]:
+        with engine_errors(f"the state of {self.name} cannot be read"):
+            return self._client.inspect_container(self.identifier)["State"]  # type: ignore[no-any-return]
 
     def last_output(self, lines: int = 20) -> tuple[str, ...]:
         """Return the last lines of its first process, secrets masked."""

@@ -140,5 +140,7 @@ def test_a_kept_container_that_ends_is_a_failure(agent: Agent, tmp_path: Path) -
     once["parameters"]["container"]["mounts"] = [f"{tmp_path}:/once"]
     ended = agent.run("run", agent.profile(once, "true"), "--keep-serving")
     assert ended.returncode == ExitCode.ACTION_FAILED
-    assert "ended at once with exit code 1" in " ".join((ended.stdout + ended.stderr).split())
+    # It may end before or after vcagent has seen it running.
+    said = " ".join((ended.stdout + ended.stderr).split())
+    assert "ended at once with exit code 1" in said or "was to stay ended with exit code 1" in said
     assert agent.engine.docker("ps", "--all", "--quiet") == ""

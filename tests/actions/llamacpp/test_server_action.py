@@ -49,7 +49,7 @@ def test_it_stays_when_it_is_to(
     service = start(context, model=str(tiny_gguf), environment=bench_python.parents[1], context=256)
     service.stop()
     (tmp_path / "logs").mkdir(exist_ok=True)
-    serving = keep_serving(service, tmp_path, context.stop)
+    serving = keep_serving(service, tmp_path, context.stop, context.processes)
     try:
         assert (serving.url, serving.model) == (service.values["url"], service.values["model"])
         command = psutil.Process(serving.pid).cmdline()
