@@ -131,6 +131,19 @@ def test_what_comes_in_one_block_with_the_end_is_no_part_of_the_count() -> None:
     assert reader.oddities == {"usage_after_end"}
 
 
+def test_parts_about_content_filters_have_no_id_and_no_time() -> None:
+    """Azure sends such parts before, between and after those with text."""
+    about = {"id": "", "created": 0, "model": "", "object": "", "choices": []}
+    part = {"id": "a", "created": 100, "model": "m", "choices": [{"index": 0, "delta": {"content": " word"}}]}
+    checked = {**about, "choices": [{"index": 0, "finish_reason": None, "content_filter_offsets": {}}]}
+    reader = CompletionReader(chat=True)
+    for event in (about, part, checked, part, checked):
+        reader.feed(b"data: " + json.dumps(event).encode() + b"\n\n")
+    reader.check_counts()
+    assert reader.oddities == set()
+    assert (reader.reply_id, reader.model) == ("a", "m")
+
+
 def test_a_placeholder_for_the_prompt_is_not_a_count() -> None:
     reader = CompletionReader()
     for prompt, tokens in ((0, 0), (7, 1)):

@@ -145,13 +145,14 @@ class CompletionReader:
             if self.build is not None:
                 self.oddities.add("builds")
             self.build = str(build)
-        if (reply_id := chunk.get("id")) is not None:
+        # Azure's parts about content filters have an empty id and the time 0; TGI gives no id to any part.
+        if reply_id := chunk.get("id"):
             self._parts_with_id += 1
             self._ids.add(str(reply_id))
             if self.reply_id is None:
                 self.reply_id = str(reply_id)
         created_s = chunk.get("created")
-        if created_s.__class__ in _NUMBERS:
+        if created_s and created_s.__class__ in _NUMBERS:
             if created_s < self._created_s:
                 self.oddities.add("created_falls")
             self._created_s = created_s
