@@ -186,7 +186,7 @@ def _environment(fetching: Fetching) -> Path:
     folder = fetching.scratch / "hub-environment"
     if folder.exists():
         return folder
-    venv.create(folder)
+    venv.create(folder, symlinks=True)  # a copy of some Pythons does not find its library
     version = ".".join(map(str, sys.version_info[:2]))
     options = ["--quiet", "--no-input", "--disable-pip-version-check", "--progress-bar=off"]
     options.append(f"--target={folder / 'lib' / f'python{version}' / 'site-packages'}")
