@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.component.downloads import Download, Fetching, run_captured
-from agent.core.errors import HostError, LiftedBy
+from agent.core.errors import HostError, LiftedBy, host_errors
 from agent.core.safe_files import make_folder, replace_text
 from agent.facts import Facts, LocalHost
 from agent.facts.bundle import RPMS
@@ -162,5 +162,6 @@ def repositories_of(distribution: Distribution, given: Path | None) -> str:
             remedy="give a .repo file with that release's repositories and their keys: --repositories FILE",
             lifted_by=LiftedBy.NOTHING,
         )
-    files = sorted(_OWN_REPOSITORIES.glob("*.repo"))
-    return "\n".join(file.read_text(encoding="utf-8") for file in files)
+    with host_errors(f"a file of repositories in {_OWN_REPOSITORIES}"):
+        files = sorted(_OWN_REPOSITORIES.glob("*.repo"))
+        return "\n".join(file.read_text(encoding="utf-8", errors="replace") for file in files)

@@ -186,6 +186,9 @@ def test_repositories_of_a_release(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     own = {DISTRIBUTION.name: Distribution("rocky", "9.4", "", name="Rocky Linux 9.4")}
     monkeypatch.setattr(bundled_rpms, "Facts", lambda host: Facts(host, own))
     assert repositories_of(rocky, None) == "[lab]\n"
+    (tmp_path / "unreadable.repo").mkdir()
+    with pytest.raises(HostError, match="a file of repositories in "):
+        repositories_of(rocky, None)
 
 
 def test_a_bundle_without_rpms_hides_all_repositories(tmp_path: Path) -> None:
