@@ -131,6 +131,24 @@ def test_what_comes_in_one_block_with_the_end_is_no_part_of_the_count() -> None:
     assert reader.oddities == {"usage_after_end"}
 
 
+@pytest.mark.parametrize(
+    ("ids", "found"),
+    [
+        ("aaaa", set()),
+        ("abcd", {"id_of_each_part"}),
+        ("abcc", {"id_of_each_part"}),
+        ("aabb", {"ids"}),
+        ("aaab", {"ids"}),
+    ],
+)
+def test_a_joined_answer_has_few_ids(ids: str, found: set[str]) -> None:
+    reader = CompletionReader()
+    for part in ids:
+        reader.feed(b"data: " + json.dumps({"id": part, "choices": [{"text": " word"}]}).encode() + b"\n\n")
+    reader.check_counts()
+    assert reader.oddities == found
+
+
 def test_parts_about_content_filters_have_no_id_and_no_time() -> None:
     """Azure sends such parts before, between and after those with text."""
     about = {"id": "", "created": 0, "model": "", "object": "", "choices": []}

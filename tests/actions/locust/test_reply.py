@@ -94,6 +94,11 @@ def test_an_honest_stream_has_no_contradiction(oddities_of: Callable[..., set[st
             "id_of_each_part",
             id="an id for each part",
         ),
+        pytest.param(
+            [{**event, "id": str(min(number, 2))} for number, event in enumerate(HONEST[:4]) if event],
+            "id_of_each_part",
+            id="an id for each part but the last two",
+        ),
         pytest.param([PART, {**PART, "model": "other"}, *HONEST[2:]], "models", id="two models"),
         pytest.param([PART, {**PART, "created": 90}, *HONEST[2:4]], "created_falls", id="created before"),
         pytest.param([PART, FINISH, PART, USAGE, None], "text_after_finish", id="text after the finish"),

@@ -195,8 +195,8 @@ class CompletionReader:
 
     def check_counts(self) -> None:
         """Record contradictions between the ids and the counts of the whole reply."""
-        if len(self._ids) > 1:  # some servers give each part an id of its own
-            is_of_each_part = len(self._ids) == self._parts_with_id
+        if len(self._ids) > 1:  # some servers give each part an id of its own; the last may share one
+            is_of_each_part = 2 * len(self._ids) > self._parts_with_id
             self.oddities.add("id_of_each_part" if is_of_each_part else "ids")
         tokens = self._output_tokens
         if tokens is None:
