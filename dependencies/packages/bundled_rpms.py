@@ -86,6 +86,12 @@ class _OtherDnf:
         self._release = fetching.facts[DISTRIBUTION].version.partition(".")[0]
         if self._root.exists():
             return
+        if "dnf5" in run_captured(["dnf", "--version"], {"LC_ALL": "C"}).output:
+            raise HostError(
+                "the rpm packages of a bundle come by dnf 4; this machine has dnf 5, whose options differ",
+                remedy="make the bundle on RHEL 9 or 10, Rocky Linux, AlmaLinux, Debian or Ubuntu",
+                lifted_by=LiftedBy.NOTHING,
+            )
         for folder in ("repos", "keys", "installed"):
             make_folder(self._root / folder)
         text = repositories_of(fetching.facts[DISTRIBUTION], fetching.repositories)
