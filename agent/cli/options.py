@@ -117,7 +117,7 @@ AllowReboot = Annotated[
 Arm = Annotated[
     bool,
     typer.Option(
-        "--arm", help="Continue the run after a reboot of your own; with --yes vcagent reboots itself."
+        "--arm", help="Continue the run after you have rebooted the host; with --yes vcagent reboots it."
     ),
 ]
 Clean = Annotated[
