@@ -64,7 +64,7 @@ Timeout = Annotated[
         "-t",
         help="Repeat the actions for this time (minutes or hh:mm:ss), then stop at once; "
         "with ,deterministic after the current action, "
-        "with ,deterministic* after the current round. The value never repeats them without end.",
+        "with ,deterministic* after the current round. Give the word never to repeat them without end.",
         show_default=False,
     ),
 ]
@@ -117,7 +117,7 @@ AllowReboot = Annotated[
 Arm = Annotated[
     bool,
     typer.Option(
-        "--arm", help="Continue the run after a reboot of your own; with --yes vcagent reboots itself."
+        "--arm", help="Continue the run after you have rebooted the host; with --yes vcagent reboots it."
     ),
 ]
 Clean = Annotated[

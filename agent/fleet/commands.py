@@ -23,10 +23,10 @@ _FIND = (
 FOUND_PYTHONS = "vcagent-pythons:"
 """The text before the list of Pythons that are too old, in the first command's standard error."""
 _CANDIDATES = (
-    "python3 python3.15 python3.14 python3.13 python3.12 python3.11 python3.10 /usr/local/bin/python3"
+    "python3 python3.13 python3.12 python3.11 python3.10 python3.14 python3.15 /usr/local/bin/python3"
     ' "$HOME"/.local/bin/python3.1?'
 )
-"""Words of the shell; the last are the Pythons of ``uv python install``."""
+"""Words of the shell. LoadGen has wheels for 3.10 to 3.13. The last are the Pythons that uv installs."""
 NEWER_PYTHON = (
     "install a newer one beside it (RHEL 8 and 9: dnf install python3.12; SLES 15: zypper install python311, "
     "which is in its Python 3 module; Ubuntu 20.04 and Debian 11: python3 -m pip install --user uv, then "

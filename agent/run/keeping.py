@@ -82,6 +82,12 @@ def _in_container(
             if (pid := container.first_process()) is None:
                 raise ActionFailedError(f"the container {container.name} ended", remedy=f"see {log}")
             created_s = psutil.Process(pid).create_time()
+        except psutil.Error as error:
+            container.remove()
+            raise ActionFailedError(
+                f"the first process of the container {container.name} is not on this host: {error}",
+                remedy="let Docker run on this host itself, not in a virtual machine or on another host",
+            ) from error
         except BaseException:
             container.remove()
             raise

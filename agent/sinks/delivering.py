@@ -197,7 +197,7 @@ class _Worker(threading.Thread):
         self.woken.set()
 
     def left(self) -> str:
-        """Return a line about the records that the sink does not have; empty if it has all."""
+        """Return a line about what the sink does not have; empty if it has everything."""
         journal, name = self._delivery.journal, self._delivery.sink.name
         refused = len(journal.refused(name))
         more = f"; it refused {refused} records" if refused else ""
@@ -205,7 +205,8 @@ class _Worker(threading.Thread):
             return f"the sink {name}{more}".replace("; it", "", 1) if refused else ""
         count = journal.last_record_id() - journal.sink_position(name)[0]
         why = self._error or "it was too slow"
-        return f"{count} records are not delivered to the sink {name} yet: {why}{more}"
+        what = f"{count} records are" if count else "the run's log, outcomes or files are"
+        return f"{what} not delivered to the sink {name} yet: {why}{more}"
 
     def run(self) -> None:
         with suppress(OSError, AttributeError):  # the benchmark has priority

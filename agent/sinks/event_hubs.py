@@ -255,7 +255,9 @@ class EventHubSink(Sink):
                 remedy=f"leave EntityPath out, so that traces go to the hub {TRACES_HUB}; or signals=metrics",
             )
         self._hubs = {"metrics": own or METRICS_HUB, "traces": TRACES_HUB}
-        self.name = f"eventhubs {endpoint[1]}/{self._hubs['metrics']}"
+        # Traces alone have a name of their own: the journal must not note the metrics as delivered.
+        main = "metrics" if "metrics" in self._signals else "traces"
+        self.name = f"eventhubs {endpoint[1]}/{self._hubs[main]}"
         self._connection = connection
         self._context = context
         self._clients: dict[str, Any] = {}

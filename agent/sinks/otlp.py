@@ -143,7 +143,9 @@ class OtlpSink(Sink):
         needed(
             "otlp", "otlp", "opentelemetry.exporter.otlp.proto.common.metrics_encoder", "opentelemetry.sdk"
         )
-        self.name = f"otlp {without_credentials(url)}"
+        # Other signals alone have a name of their own: the journal must not note the metrics as delivered.
+        alone = "" if "metrics" in signals else f" {'+'.join(sorted(signals))}"
+        self.name = f"otlp {without_credentials(url)}{alone}"
         self._url = url
         self._context = context
         self._signals = signals

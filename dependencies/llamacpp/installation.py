@@ -29,7 +29,7 @@ from dependencies.llamacpp.programs import (
     programs_stamp,
 )
 from dependencies.llamacpp.source import PACKAGE_INDEX, PINNED_VERSION, Source, root_of
-from dependencies.packages.package_folder import locked, point_link
+from dependencies.packages.package_folder import locked, point_link, removal_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -203,20 +203,8 @@ class LlamaCppInstallation(Dependency):
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
         """Remove the folder, and the link if it points there."""
-        folder = Path(values["folder"])
-        if not facts[exists(folder)]:
-            return Plan(nothing_to_do=f"{folder} is gone")
         link = Path(values["link"]) if values["link"] else None
-        linked = link is not None and facts[link_target(link)] == folder
-
-        def remove(_: StepContext) -> None:
-            if link and linked:
-                link.unlink()
-            shutil.rmtree(folder)
-
-        command = shlex.join(["rm", "-r", *([str(link)] if linked else []), str(folder)])
-        reason = f"{folder} was made by a run"
-        return Plan((Step("remove", reason, remove, command, lambda fresh: not fresh[exists(folder)]),))
+        return removal_of(Path(values["folder"]), link, facts)
 
     def _key(self, facts: Facts) -> str:
         wish = [self.parameters.place.identity, sorted(self.parameters.tools)]

@@ -17,7 +17,7 @@ from agent.core.errors import HostError, InterruptedRunError, LiftedBy, host_err
 from agent.core.safe_files import copy_file, make_folder, replace_text
 from agent.core.secrets import Secrets
 from agent.facts.bundle import bundle_of
-from dependencies.models.environment_module import PROGRAMS
+from dependencies.models.environment_module import PROGRAMS, require_environment, run_module
 from dependencies.python.pip import pip_environment
 
 if TYPE_CHECKING:
@@ -79,11 +79,11 @@ class HubFiles:
         folder = bundle and self._folder(bundle.folder)
         return next((path for path in sorted(folder.glob("*")) if path.is_dir()), None) if folder else None
 
-    def copy_to_cache(self, folder: Path, cache: Path, context: StepContext) -> tuple[Path, dict[str, int]]:
-        """Copy the files from a bundle to where huggingface_hub, and everything that uses it, looks for them.
+    def provide(self, environment: Path, cache: Path, context: StepContext) -> tuple[Path, dict[str, int]]:
+        """Bring the files into the hub's cache: from the bundle, or from the hub.
 
         Args:
-            folder: the files in the bundle; its name is their commit.
+            environment: a Python environment with huggingface_hub; not needed with a bundle.
             cache: the hub's cache.
             context: the step that this is a part of.
 
@@ -91,8 +91,20 @@ class HubFiles:
             Their folder in the cache, and their sizes in bytes by name.
 
         Raises:
+            DependencyFailedError: if the hub does not grant them.
             HostError: if the cache cannot be written.
             InterruptedRunError: if the run was stopped.
+        """
+        if bundled := self.in_bundle(context.facts):
+            return self._copied(bundled, cache, context)
+        require_environment(environment)
+        result = run_module(environment, "model_files.model_snapshot", self.asked(cache), context=context)
+        return Path(result["folder"]), result["sizes"]
+
+    def _copied(self, folder: Path, cache: Path, context: StepContext) -> tuple[Path, dict[str, int]]:
+        """Copy the files from a bundle to where huggingface_hub, and everything that uses it, looks for them.
+
+        The folder in the bundle has their commit as its name.
         """
         commit, done = folder.name, 0
         sizes = {
@@ -186,7 +198,7 @@ def _environment(fetching: Fetching) -> Path:
     folder = fetching.scratch / "hub-environment"
     if folder.exists():
         return folder
-    venv.create(folder)
+    venv.create(folder, symlinks=True)  # a copy of some Pythons does not find its library
     version = ".".join(map(str, sys.version_info[:2]))
     options = ["--quiet", "--no-input", "--disable-pip-version-check", "--progress-bar=off"]
     options.append(f"--target={folder / 'lib' / f'python{version}' / 'site-packages'}")

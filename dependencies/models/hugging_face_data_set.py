@@ -17,7 +17,6 @@ from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.bundle import bundle_of
 from agent.facts.files import exists, file_stamp, link_target, text_of
 from dependencies.models.bundled_hub import HubFiles
-from dependencies.models.environment_module import require_environment, run_module
 from dependencies.models.hub_access import hub_servers
 from dependencies.models.hugging_face_model import hub_cache
 from dependencies.packages.package_folder import locked, point_link, write_whole
@@ -156,13 +155,7 @@ class HuggingFaceDataSet(Dependency):
     def _fetch(self, context: StepContext) -> StepOutcome:
         asked = self.parameters
         with locked(context.package_dir, asked.package_name, context):
-            if bundled := self._files.in_bundle(context.facts):
-                folder, sizes = self._files.copy_to_cache(bundled, self._cache, context)
-            else:
-                require_environment(asked.environment)
-                config = self._files.asked(self._cache)
-                result = run_module(asked.environment, "model_files.model_snapshot", config, context=context)
-                folder, sizes = Path(result["folder"]), result["sizes"]
+            folder, sizes = self._files.provide(asked.environment, self._cache, context)
             if not sizes:
                 raise DependencyFailedError(
                     f"{asked.repository} has no file of {', '.join(asked.include) or 'any name'}",

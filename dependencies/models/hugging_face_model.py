@@ -19,7 +19,6 @@ from agent.facts.files import exists, link_target, text_of
 from agent.facts.model_folders import model_folder
 from agent.facts.storage import MOUNTS, free_bytes
 from dependencies.models.bundled_hub import HubFiles
-from dependencies.models.environment_module import require_environment, run_module
 from dependencies.models.hub_access import hub_servers, require_access
 from dependencies.models.in_environment.model_files.hub import hub_home
 from dependencies.packages.package_folder import locked, point_link
@@ -232,13 +231,7 @@ class HuggingFaceModel(Dependency):
     def _fetch(self, context: StepContext) -> StepOutcome:
         parameters = self.parameters
         with locked(context.package_dir, parameters.package_name, context):
-            if bundled := self._files.in_bundle(context.facts):
-                folder, _ = self._files.copy_to_cache(bundled, self._cache, context)
-            else:
-                require_environment(self._environment)
-                asked = self._files.asked(self._cache)
-                result = run_module(self._environment, "model_files.model_snapshot", asked, context=context)
-                folder = Path(result["folder"])
+            folder, _ = self._files.provide(self._environment, self._cache, context)
             self._check_whole(context, folder)
             point_link(context.package_dir / parameters.package_name, folder)
         return StepOutcome(f"{parameters.repository} at {folder.name} in {folder}")

@@ -18,7 +18,7 @@ from agent.facts.bundle import bundle_of
 from agent.facts.files import exists, file_stamp, link_target, text_of
 from dependencies.models.environment_module import require_environment, run_module
 from dependencies.models.hub_access import hub_servers
-from dependencies.packages.package_folder import locked, point_link, write_whole
+from dependencies.packages.package_folder import locked, point_link, removal_of, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -131,20 +131,7 @@ class PreparedDataSet(Dependency):
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
         """Remove the data set and the link to it."""
-        folder, link = Path(values["folder"]), Path(values["link"])
-        if not facts[exists(folder)]:
-            return Plan(nothing_to_do=f"{folder} is gone")
-        linked = facts[link_target(link)] == folder
-
-        def remove(_: StepContext) -> None:
-            if linked:
-                link.unlink()
-            shutil.rmtree(folder)
-
-        command = " ".join(["rm -r", *([str(link)] if linked else []), str(folder)])
-        return Plan(
-            (Step("remove", f"{folder} was made", remove, command, lambda fresh: not fresh[exists(folder)]),)
-        )
+        return removal_of(Path(values["folder"]), Path(values["link"]), facts)
 
     def _folder(self, facts: Facts) -> Path:
         key = hashlib.sha256(json.dumps(self.wish(facts)).encode()).hexdigest()[:16]

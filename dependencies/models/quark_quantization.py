@@ -18,7 +18,7 @@ from agent.facts.files import exists, file_stamp, link_target, text_of
 from agent.facts.model_folders import model_folder
 from agent.facts.storage import MOUNTS, free_bytes
 from dependencies.models.environment_module import require_environment, run_module
-from dependencies.packages.package_folder import locked, point_link, write_whole
+from dependencies.packages.package_folder import locked, point_link, removal_of, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -100,20 +100,7 @@ class QuarkQuantization(Dependency):
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
         """Remove the quantised model and the link to it; the source stays."""
-        folder, link = Path(values["folder"]), Path(values["link"])
-        if not facts[exists(folder)]:
-            return Plan(nothing_to_do=f"{folder} is gone")
-        linked = facts[link_target(link)] == folder
-
-        def remove(_: StepContext) -> None:
-            if linked:
-                link.unlink()
-            shutil.rmtree(folder)
-
-        command = " ".join(["rm -r", *([str(link)] if linked else []), str(folder)])
-        return Plan(
-            (Step("remove", f"{folder} was made", remove, command, lambda fresh: not fresh[exists(folder)]),)
-        )
+        return removal_of(Path(values["folder"]), Path(values["link"]), facts)
 
     def _folder(self, facts: Facts) -> Path:
         """Return the folder of the quantised model, which depends on everything that it is made of."""

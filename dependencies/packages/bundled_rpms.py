@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.component.downloads import Download, Fetching, run_captured
-from agent.core.errors import HostError, LiftedBy
+from agent.core.errors import HostError, LiftedBy, host_errors
 from agent.core.safe_files import make_folder, replace_text
 from agent.facts import Facts, LocalHost
 from agent.facts.bundle import RPMS
@@ -86,6 +86,12 @@ class _OtherDnf:
         self._release = fetching.facts[DISTRIBUTION].version.partition(".")[0]
         if self._root.exists():
             return
+        if "dnf5" in run_captured(["dnf", "--version"], {"LC_ALL": "C"}).output:
+            raise HostError(
+                "the rpm packages of a bundle come by dnf 4; this machine has dnf 5, whose options differ",
+                remedy="make the bundle on RHEL 9 or 10, Rocky Linux, AlmaLinux, Debian or Ubuntu",
+                lifted_by=LiftedBy.NOTHING,
+            )
         for folder in ("repos", "keys", "installed"):
             make_folder(self._root / folder)
         text = repositories_of(fetching.facts[DISTRIBUTION], fetching.repositories)
@@ -162,5 +168,6 @@ def repositories_of(distribution: Distribution, given: Path | None) -> str:
             remedy="give a .repo file with that release's repositories and their keys: --repositories FILE",
             lifted_by=LiftedBy.NOTHING,
         )
-    files = sorted(_OWN_REPOSITORIES.glob("*.repo"))
-    return "\n".join(file.read_text(encoding="utf-8") for file in files)
+    with host_errors(f"a file of repositories in {_OWN_REPOSITORIES}"):
+        files = sorted(_OWN_REPOSITORIES.glob("*.repo"))
+        return "\n".join(file.read_text(encoding="utf-8", errors="replace") for file in files)

@@ -93,6 +93,7 @@ REMEDIES = (
     ),
     SCRIPTLET,
     (r"not registered|subscription-manager", "register this host, so that it has repositories"),
+    (r"superuser privileges", "run vcagent as root: dnf resolves and fetches packages for no other user"),
 )
 
 

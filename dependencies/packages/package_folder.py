@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
+import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from agent.component.component import Plan, Step
 from agent.core.errors import DependencyFailedError, InterruptedRunError
 from agent.core.safe_files import make_folder, open_file, replace_text
+from agent.facts.files import exists, link_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from agent.component.component import StepContext
+    from agent.facts import Facts
 
 _LOCKS = ".locks"
 
@@ -79,3 +84,26 @@ def point_link(link: Path, target: Path) -> None:
     part.unlink(missing_ok=True)
     part.symlink_to(target)
     part.replace(link)
+
+
+def removal_of(folder: Path, link: Path | None, facts: Facts, reason: str = "") -> Plan:
+    """Return the plan that removes a folder that a run made, and the link that points to it.
+
+    Args:
+        folder: the folder.
+        link: the link; it stays if it points elsewhere. None for none.
+        facts: the facts about the host.
+        reason: why the folder may be removed; by default that it was made.
+    """
+    if not facts[exists(folder)]:
+        return Plan(nothing_to_do=f"{folder} is gone")
+    stale = link if link and facts[link_target(link)] == folder else None
+
+    def remove(_: StepContext) -> None:
+        if stale:
+            stale.unlink()
+        shutil.rmtree(folder)
+
+    command = shlex.join(["rm", "-r", *([str(stale)] if stale else []), str(folder)])
+    reason = reason or f"{folder} was made"
+    return Plan((Step("remove", reason, remove, command, lambda fresh: not fresh[exists(folder)]),))

@@ -27,7 +27,7 @@ from agent.facts.python import PYTHON, PythonInterpreter, interpreter
 from agent.facts.python_environments import ENVIRONMENT_MARKER, inventory_of, python_environment
 from agent.facts.storage import MOUNTS, free_bytes
 from agent.facts.users import ROOT
-from dependencies.packages.package_folder import locked, point_link, write_whole
+from dependencies.packages.package_folder import locked, point_link, removal_of, write_whole
 from dependencies.packages.package_managers import PackageWish, installation_steps, manager_of, removal_plan
 from dependencies.python.bundled_wheels import fetch_wheels
 from dependencies.python.pip import (
@@ -174,22 +174,12 @@ class PythonEnvironmentInstallation(Dependency):
         """Remove the environment and the link to it, unless something else was installed into it."""
         if "packages" in values:
             return removal_plan(values, facts)
-        folder, link = Path(values["folder"]), Path(values["link"])
+        folder = Path(values["folder"])
         environment = facts[python_environment(folder)]
-        if not facts[exists(folder)]:
-            return Plan(nothing_to_do=f"{folder} is gone")
         if environment and environment.changed:
             return Plan(nothing_to_do=f"{folder} was changed: {', '.join(environment.changed)}")
-        linked = facts[link_target(link)] == folder
-
-        def remove(_: StepContext) -> None:
-            if linked:
-                link.unlink()
-            shutil.rmtree(folder)
-
-        command = shlex.join(["rm", "-r", *([str(link)] if linked else []), str(folder)])
         reason = f"{folder} was made, and is unchanged" if environment else f"{folder} is half-made"
-        return Plan((Step("remove", reason, remove, command, lambda fresh: not fresh[exists(folder)]),))
+        return removal_of(folder, Path(values["link"]), facts, reason)
 
     def downloads(self, facts: Facts) -> tuple[Download, ...]:
         """Return the wheels of the requirements; none if they come from a folder of the host."""

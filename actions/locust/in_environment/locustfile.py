@@ -16,6 +16,7 @@ import itertools
 import json
 import os
 import random
+import re
 import time
 import zlib
 from contextlib import closing
@@ -41,10 +42,17 @@ PATHS = {"llamacpp": "/completion", "openai": "/v1/completions"}
 PAUSE_AFTER_FAILURE_S = 0.5
 """Pause in seconds after a failure, so that a server that refuses requests is not flooded."""
 PROGRESS_S = 1.0
+HIT = re.compile(r"(\b|_)hit\b")
 
 
 class ReplyError(Exception):
     """Raised for a reply that does not count."""
+
+
+_NOT_A_REPLY = (
+    OSError, http.client.HTTPException, ValueError, LookupError, TypeError, AttributeError, RecursionError,
+)  # fmt: skip
+"""Errors of the connection, and of reading something that is not a reply."""
 
 
 @dataclass
@@ -101,10 +109,11 @@ class Reply:
             elif LOAD["api"] == "openai" and model != LOAD["model"]:
                 self.oddities.add("other_model")
             self.model = model
-        if (own := event.get("id")) is not None:
+        # Azure's parts about content filters have an empty id and the time 0.
+        if own := event.get("id"):
             self.parts_with_id += 1
             self.ids.add(str(own))
-        if isinstance(created_s := event.get("created"), int | float):
+        if (created_s := event.get("created")) and isinstance(created_s, int | float):
             if created_s < self.created_s:
                 self.oddities.add("created_falls")
             self.created_s = created_s
@@ -151,7 +160,7 @@ class Reply:
         if not self.finish:
             self.oddities.add("unfinished")
         if len(self.ids) > 1:
-            is_of_each_part = len(self.ids) == self.parts_with_id
+            is_of_each_part = 2 * len(self.ids) > self.parts_with_id  # as in LoadGen's harness
             self.oddities.add("id_of_each_part" if is_of_each_part else "ids")
         if self.truncated:
             raise ReplyError("the server cut the prompt to its context")
@@ -225,7 +234,7 @@ class LoadUser(User):  # type: ignore[misc]  # locust has no stubs here
             reply.check()
         except ReplyError as failure:
             error = str(failure)
-        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as failure:
+        except _NOT_A_REPLY as failure:
             error = f"{type(failure).__name__}: {failure}"
         except gevent.GreenletExit:  # the test is over: a request that hangs has failed
             self._tell(path, sent, time.monotonic() - sent, reply, "it was unanswered until locust ended it")
@@ -285,6 +294,12 @@ class LoadUser(User):  # type: ignore[misc]  # locust has no stubs here
             fire(request_type="TPOT", response_time=tpot_ms, response_length=0, **told)
 
 
+def _is_of_cache(name: str, value: str) -> bool:
+    """Return True for a header by which a cache reports a stored reply, as ``stored`` in the harness does."""
+    is_hit = HIT.search(value) or (name.endswith("hit") and value == "true")
+    return name == "age" or ("cache" in name and bool(is_hit))
+
+
 def _stream(path: str, body: bytes, oddities: set[str]) -> Iterator[dict[str, Any] | None]:
     """Yield the events of a reply, on a separate connection: llama.cpp's server closes it after a stream."""
     address = urlsplit(LOAD["url"])
@@ -298,10 +313,7 @@ def _stream(path: str, body: bytes, oddities: set[str]) -> Iterator[dict[str, An
         reply = connection.getresponse()
         if reply.status != http.client.OK:
             raise ReplyError(f"HTTP {reply.status}: {reply.read(2000).decode(errors='replace')}")
-        if any(
-            name.lower() == "age" or ("cache" in name.lower() and "hit" in value.lower())
-            for name, value in reply.getheaders()
-        ):
+        if any(_is_of_cache(name.lower(), value.lower()) for name, value in reply.getheaders()):
             oddities.add("stored")
         rest, deadline = b"", time.monotonic() + LOAD["request_timeout_s"]
         while block := reply.read1(1 << 16):

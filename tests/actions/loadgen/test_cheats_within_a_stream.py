@@ -131,6 +131,93 @@ def test_what_comes_in_one_block_with_the_end_is_no_part_of_the_count() -> None:
     assert reader.oddities == {"usage_after_end"}
 
 
+USAGE = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
+
+
+def part(text: str, finish: str | None = None, usage: dict[str, int] | None = None, **fields: Any) -> Any:
+    """Return a part of a completion."""
+    return {"choices": [{"index": 0, "text": text, "finish_reason": finish}], "usage": usage, **fields}
+
+
+def last(usage: dict[str, int], **fields: Any) -> Any:
+    """Return a part with the token counts alone."""
+    return {"choices": [], "usage": usage, **fields}
+
+
+SERVERS: dict[str, tuple[list[Any], set[str]]] = {
+    "vLLM, continuous_usage_stats": (
+        [*(part(" a", None, {"prompt_tokens": 5, "completion_tokens": n, "total_tokens": 5 + n}, id="a")
+           for n in (1, 2)), part(" c", "length", USAGE, id="a"), last(USAGE, id="a")],
+        set(),
+    ),
+    "SGLang, the time of each part": (
+        [*(part(" a", id="a", created=n) for n in (1, 1, 2)), part("", "length", id="a", created=2),
+         last(USAGE, id="a", created=3)],
+        set(),
+    ),
+    "TGI, without an id": (
+        [*(part(" a", "", id="", created=n, system_fingerprint="3.3.4-sha") for n in (1, 2)),
+         part(" c", "length", USAGE, id="", created=3, system_fingerprint="3.3.4-sha")],
+        set(),
+    ),
+    "TensorRT-LLM 0.20, an id of each part": (
+        [*(part(" a", id=f"a{n}") for n in (1, 2)), part(" c", "length", id="a3"), last(USAGE, id="a4")],
+        {"id_of_each_part"},
+    ),
+    "Gemini, thoughts in the total": (
+        [part(" a", usage={"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 46}, id="a"),
+         part(" b c", "stop", {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 48}, id="a")],
+        {"total_tokens"},
+    ),
+}  # fmt: skip
+"""Streams in the forms of servers, and what is warned of."""
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_streams_of_servers_are_not_blamed(server: str) -> None:
+    events, warned = SERVERS[server]
+    reader = CompletionReader()
+    for event in events:
+        reader.feed(b"data: " + json.dumps(event).encode() + b"\n\n")
+    reader.feed(b"data: [DONE]\n\n")
+    reader.check_counts()
+    reader.check_end()
+    assert reader.oddities == warned
+    assert judge(Replies(dict.fromkeys(warned, 1), {"replies": 1})).reasons == ()
+    assert reader.token_count() == (3, "usage")
+
+
+@pytest.mark.parametrize(
+    ("ids", "found"),
+    [
+        ("aaaa", set()),
+        ("abcd", {"id_of_each_part"}),
+        ("abcc", {"id_of_each_part"}),
+        ("aabb", {"ids"}),
+        ("aaab", {"ids"}),
+    ],
+)
+def test_a_joined_answer_has_few_ids(ids: str, found: set[str]) -> None:
+    reader = CompletionReader()
+    for part in ids:
+        reader.feed(b"data: " + json.dumps({"id": part, "choices": [{"text": " word"}]}).encode() + b"\n\n")
+    reader.check_counts()
+    assert reader.oddities == found
+
+
+def test_parts_about_content_filters_have_no_id_and_no_time() -> None:
+    """Azure sends such parts before, between and after those with text."""
+    about = {"id": "", "created": 0, "model": "", "object": "", "choices": []}
+    part = {"id": "a", "created": 100, "model": "m", "choices": [{"index": 0, "delta": {"content": " word"}}]}
+    checked = {**about, "choices": [{"index": 0, "finish_reason": None, "content_filter_offsets": {}}]}
+    reader = CompletionReader(chat=True)
+    for event in (about, part, checked, part, checked):
+        reader.feed(b"data: " + json.dumps(event).encode() + b"\n\n")
+    reader.check_counts()
+    assert reader.oddities == set()
+    assert (reader.reply_id, reader.model) == ("a", "m")
+
+
 def test_a_placeholder_for_the_prompt_is_not_a_count() -> None:
     reader = CompletionReader()
     for prompt, tokens in ((0, 0), (7, 1)):

@@ -36,16 +36,17 @@ HONEST: list[dict[str, Any] | None] = [PART, PART, FINISH, USAGE, None]
 
 
 @pytest.fixture
-def oddities_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., set[str]]:
-    """Return a function that reads a stream's events and returns the contradictions."""
+def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """Return a function that loads the locustfile for one of its APIs."""
 
-    def read(*events: dict[str, Any] | None, api: str = "openai") -> set[str]:
+    def load_for(api: str) -> ModuleType:
         load = {"api": api, "model": "tiny", "input_tokens": 3, "output_tokens": 2}
         (tmp_path / "load.json").write_text(json.dumps(load))
         (tmp_path / "prompts.json").write_text("{}")
         monkeypatch.setenv("VCAGENT_LOAD", str(tmp_path))
         locust, runners = MagicMock(), ModuleType("locust.runners")
         locust.User = runners.WorkerRunner = object  # type: ignore[attr-defined]
+        locust.task = lambda function: function
         for name, module in (("gevent", MagicMock()), ("locust", locust), ("locust.runners", runners)):
             monkeypatch.setitem(sys.modules, name, module)
         spec = importlib.util.spec_from_file_location("locustfile_of_test", LOCUSTFILE)
@@ -54,7 +55,17 @@ def oddities_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...
         locustfile = importlib.util.module_from_spec(spec)
         monkeypatch.setitem(sys.modules, spec.name, locustfile)  # dataclasses look their module up
         spec.loader.exec_module(locustfile)
-        reply = locustfile.Reply()
+        return locustfile
+
+    return load_for
+
+
+@pytest.fixture
+def oddities_of(loaded: Callable[[str], Any]) -> Callable[..., set[str]]:
+    """Return a function that reads a stream's events and returns the contradictions."""
+
+    def read(*events: dict[str, Any] | None, api: str = "openai") -> set[str]:
+        reply = loaded(api).Reply()
         for event in events:
             reply.take(event)
         reply.check()
@@ -68,6 +79,10 @@ def test_an_honest_stream_has_no_contradiction(oddities_of: Callable[..., set[st
     assert oddities_of(*HONEST) == set()
     counted = {**PART, "usage": {"prompt_tokens": 3, "completion_tokens": 1}}
     assert oddities_of(counted, *HONEST[1:]) == set()
+    # Azure's parts about its content filters.
+    filters = {"id": "", "model": "", "created": 0, "choices": []}
+    checked = {**filters, "choices": [{"index": 0, "finish_reason": None, "content_filter_offsets": {}}]}
+    assert oddities_of(filters, PART, PART, checked, *HONEST[2:]) == set()
 
 
 @pytest.mark.parametrize(
@@ -78,6 +93,11 @@ def test_an_honest_stream_has_no_contradiction(oddities_of: Callable[..., set[st
             [{**event, "id": str(number)} for number, event in enumerate(HONEST[:4]) if event],
             "id_of_each_part",
             id="an id for each part",
+        ),
+        pytest.param(
+            [{**event, "id": str(min(number, 2))} for number, event in enumerate(HONEST[:4]) if event],
+            "id_of_each_part",
+            id="an id for each part but the last two",
         ),
         pytest.param([PART, {**PART, "model": "other"}, *HONEST[2:]], "models", id="two models"),
         pytest.param([PART, {**PART, "created": 90}, *HONEST[2:4]], "created_falls", id="created before"),
@@ -124,3 +144,29 @@ def test_streams_of_llama_cpp_s_own_api(
     # llama.cpp names slot -1 in the parts, and the slot itself at the end.
     parts = [{"content": " word", "id_slot": -1}, {"content": " word", "id_slot": -1}]
     assert oddities_of(*parts, *events, api="llamacpp") == found
+
+
+@pytest.mark.parametrize(
+    ("header", "is_stored"),
+    [
+        ("Age: 0", True),
+        ("X-Cache: TCP_HIT", True),
+        ("x-litellm-cache-hit: True", True),
+        ("X-Cache-Policy: whitelist", False),
+        ("X-Cache: MISS", False),
+        ("X-Answer: hit", False),
+    ],
+)
+def test_headers_of_caches(loaded: Callable[[str], Any], header: str, is_stored: bool) -> None:  # noqa: FBT001
+    name, _, value = header.lower().partition(": ")
+    assert loaded("openai")._is_of_cache(name, value) is is_stored
+
+
+@pytest.mark.parametrize("event", [[], "text", {"choices": ["text"]}, {"choices": {"0": {}}}])
+def test_a_stream_of_something_else_fails_its_request(loaded: Callable[[str], Any], event: Any) -> None:
+    locustfile = loaded("openai")
+    locustfile._stream = lambda *_: iter([event])
+    user, told = locustfile.LoadUser(), MagicMock()
+    user._body, user._tell = bytes, told
+    user.ask()
+    assert told.call_args.args[-1]

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from unittest.mock import MagicMock
+
+import pytest
 
 from actions.commands.readiness import answers
-from agent.core.errors import ExitCode
+from agent.component.component import RelaunchInContainer, Service
+from agent.core.errors import ActionFailedError, ExitCode
 from agent.core.progress import RunProgress
+from agent.run.keeping import keep_serving
 from agent.run.request import RunRequest
 from agent.run.session import FinishedRun, start
 from agent.store.serving import SERVING_FILE, Serving, still_serving
@@ -19,8 +26,6 @@ from tests.agent.cli.test_cli import vcagent
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 Run = Callable[..., FinishedRun]
 SERVER = f"{sys.executable} -m http.server --bind 127.0.0.1 $PORT"
@@ -87,6 +92,23 @@ def test_a_server_of_another_protocol_stays_when_its_port_is_open(run_profile: R
     assert serving is not None
     assert serving.url.startswith("tcp://127.0.0.1:")
     stop(serving)
+
+
+def test_a_container_of_an_engine_elsewhere_does_not_stay(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    container = MagicMock(**{"first_process.return_value": 2**22 + 1})  # above the largest process number
+    container.name = "vcagent-test"
+    engine = MagicMock()
+    engine.return_value.__enter__.return_value.ensure_running.return_value = container
+    monkeypatch.setattr("agent.component.container_engine.engine_of_run", engine)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        values = {"url": f"tcp://127.0.0.1:{server.getsockname()[1]}"}
+        service = Service("db", values, MagicMock(), MagicMock(), RelaunchInContainer(MagicMock()))
+        with pytest.raises(ActionFailedError, match="container vcagent-test is not on this host"):
+            keep_serving(service, tmp_path, threading.Event(), MagicMock())
+    container.remove.assert_called_once_with()
+    assert not (tmp_path / SERVING_FILE).exists()
 
 
 def test_without_the_option_nothing_stays(run_profile: Run) -> None:

@@ -96,6 +96,18 @@ def test_files_wait_for_a_run_that_is_resumed(journal: Journal) -> None:
     assert store.files == []
 
 
+def test_a_sink_that_takes_only_the_records_is_not_called_complete(journal: Journal) -> None:
+    class RecordsAlone(Store):
+        def pieces(self) -> list[Piece]:
+            raise ConnectionRefusedError("no such hub")
+
+    delivering = Delivering(journal, [RecordsAlone()])
+    delivering.start()
+    assert delivering.finish(complete=True, wait_s=WITHIN_S) == [
+        "the run's log, outcomes or files are not delivered to the sink store yet: no such hub"
+    ]
+
+
 def test_a_sink_that_is_down_gets_the_rest_later(journal: Journal) -> None:
     store = Store()
     store.error = ConnectionRefusedError("Connection refused, password=hunter22")

@@ -181,6 +181,11 @@ def test_signals_and_the_name_of_a_hub(hubs: Hubs, journal: Journal, monkeypatch
     assert [piece.name for piece in traces.pieces()] == ["log 0"]
     assert traces.write(list(journal.records_after(0)), 0) == 2
     assert hubs.got == {}
+    assert flush(journal, traces, wait_s=0) == ""
+    assert list(hubs.got) == ["telemetry-logs"]
+    metrics = open_event_hubs(f"{CONNECTION},signals=metrics", context_of(journal))
+    assert flush(journal, metrics, wait_s=0) == ""
+    assert len(hubs.got["telemetry-metrics"]) == 4, "traces alone did not count as metrics"
     with pytest.raises(UsageError, match="to the one hub mine"):
         open_event_hubs(f"{CONNECTION};EntityPath=mine,signals=metrics+traces", context_of(journal))
     with pytest.raises(UsageError, match="no signal 'logs'"):

@@ -226,6 +226,13 @@ def test_grpc(journal: Journal) -> None:
         sink.write(journal.records_after(0), 0)
 
 
+def test_traces_alone_leave_the_metrics_to_be_sent_later(receiver: Receiver, journal: Journal) -> None:
+    assert flush(journal, opened(journal, f"{receiver.url},signals=logs+traces"), wait_s=0) == ""
+    assert {path for path, _ in receiver.got} == {"/v1/logs", "/v1/traces"}
+    assert flush(journal, opened(journal, receiver.url), wait_s=0) == ""
+    assert "/v1/metrics" in {path for path, _ in receiver.got}
+
+
 @pytest.mark.parametrize("settings", ["", "collector:4318", "http://c:4318,signals=smoke", "http://c,x=1"])
 def test_settings_that_cannot_be_used(journal: Journal, settings: str) -> None:
     with pytest.raises(UsageError):

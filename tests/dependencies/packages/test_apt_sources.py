@@ -217,6 +217,7 @@ def test_what_to_do_about_apt_s_words(output: str, told: str) -> None:
         ("OSError: [Errno 30] Read-only file system: '/var/cache/dnf'", "writable again"),
         ("error: %prein(broken-1-1.noarch) scriptlet failed, exit status 1", "package broken-1-1.noarch"),
         ("Error in PREIN scriptlet in rpm package broken", "a script of the package broken failed"),
+        ("Error: This command has to be run with superuser privileges (under the root user).", "as root"),
         # dnf 5.4.6
         (">>> [RPM] %post(broken-1-1.noarch) scriptlet failed, exit status 1", "package broken-1-1.noarch"),
         ("  - nothing provides dkms >= 3.1.8 needed by a-1.0-1.noarch from f", "3.1.8 or newer"),

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 PROGRAMS = ("dnf", "rpm", "rpmbuild", "createrepo_c")
 needs_dnf = pytest.mark.skipif(
-    os.geteuid() != 0 or not all(map(shutil.which, PROGRAMS)),
-    reason=f"needs root and {', '.join(PROGRAMS)}",
+    os.geteuid() != 0 or not all(map(shutil.which, PROGRAMS)) or bool(shutil.which("dnf5")),
+    reason=f"needs root and {', '.join(PROGRAMS)}; dnf 4",
 )
 SPEC = """\
 Name: {name}
@@ -171,6 +171,15 @@ def test_a_machine_without_dnf_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     assert "createrepo-c" in str(caught.value.remedy)
 
 
+def test_a_machine_with_dnf_5_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("dnf", "createrepo_c"):
+        (tmp_path / name).write_text("#!/bin/sh\necho dnf5 version 5.4.6\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(HostError, match="come by dnf 4; this machine has dnf 5"):
+        fetched(tmp_path, tmp_path / "lab.repo", "tiny")
+
+
 def test_repositories_of_a_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rocky = ROCKY[DISTRIBUTION.name]
     with pytest.raises(HostError, match="cannot be read"):
@@ -186,6 +195,9 @@ def test_repositories_of_a_release(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     own = {DISTRIBUTION.name: Distribution("rocky", "9.4", "", name="Rocky Linux 9.4")}
     monkeypatch.setattr(bundled_rpms, "Facts", lambda host: Facts(host, own))
     assert repositories_of(rocky, None) == "[lab]\n"
+    (tmp_path / "unreadable.repo").mkdir()
+    with pytest.raises(HostError, match="a file of repositories in "):
+        repositories_of(rocky, None)
 
 
 def test_a_bundle_without_rpms_hides_all_repositories(tmp_path: Path) -> None:

@@ -145,13 +145,14 @@ class CompletionReader:
             if self.build is not None:
                 self.oddities.add("builds")
             self.build = str(build)
-        if (reply_id := chunk.get("id")) is not None:
+        # Azure's parts about content filters have an empty id and the time 0; TGI gives no id to any part.
+        if reply_id := chunk.get("id"):
             self._parts_with_id += 1
             self._ids.add(str(reply_id))
             if self.reply_id is None:
                 self.reply_id = str(reply_id)
         created_s = chunk.get("created")
-        if created_s.__class__ in _NUMBERS:
+        if created_s and created_s.__class__ in _NUMBERS:
             if created_s < self._created_s:
                 self.oddities.add("created_falls")
             self._created_s = created_s
@@ -194,8 +195,8 @@ class CompletionReader:
 
     def check_counts(self) -> None:
         """Record contradictions between the ids and the counts of the whole reply."""
-        if len(self._ids) > 1:  # some servers give each part an id of its own
-            is_of_each_part = len(self._ids) == self._parts_with_id
+        if len(self._ids) > 1:  # some servers give each part an id of its own; the last may share one
+            is_of_each_part = 2 * len(self._ids) > self._parts_with_id
             self.oddities.add("id_of_each_part" if is_of_each_part else "ids")
         tokens = self._output_tokens
         if tokens is None:

@@ -104,11 +104,12 @@ class LoadSearch:
             recorder.write(folder / "samples.csv")
             why = "" if (valid := is_valid(folder)) else invalid_reason(folder)
             longer_s = 0.0 if why or trial_ms == settings.min_duration_ms else _longer_s(recorder)
-            if longer_s:
+            is_too_short = longer_s > self._trial_s  # else it would be as long as this one, for ever
+            if is_too_short:
                 self._trial_s = longer_s
                 why = f"too short to tell, because answers take {recorder.answer_s():.3g} s"
             self._note(rate, folder, is_valid=valid, why=why or self._will_be_late(recorder))
-            if not longer_s:
+            if not is_too_short:
                 return self._trials[-1].holds
 
     def _will_be_late(self, recorder: SampleRecorder) -> str:

@@ -175,6 +175,18 @@ def test_a_python_of_uv_is_found_without_a_path(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, b"3\n"), done.stderr
 
 
+def test_a_python_with_wheels_of_loadgen_comes_before_a_newer_one(tmp_path: Path) -> None:
+    for name in ("python3.15", "python3.12"):
+        (tmp_path / name).symlink_to(sys.executable)
+    (tmp_path / "sh").symlink_to("/bin/sh")
+    text = b"import sys; print(sys.orig_argv[0])"
+    done = subprocess.run(
+        ["/bin/sh", "-c", first_command("")], env={"PATH": str(tmp_path), "HOME": str(tmp_path)},
+        input=f"{len(text)}\n".encode() + text, capture_output=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, b"python3.12\n"), done.stderr
+
+
 @pytest.mark.parametrize("version", ["2.7.18", "3.6.15", "3.9.18"])
 def test_real_old_pythons_are_named(version: str) -> None:
     python = Path.home() / f".pyenv/versions/{version}/bin/python"

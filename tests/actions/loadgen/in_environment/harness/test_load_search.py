@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -304,8 +305,10 @@ class SlowAnswers:
         path.touch()
 
 
-def durations(folder: Path, answer_s: float, full_s: float, *, verdict: str = "VALID") -> list[float]:
-    """Search in trials of 30 s; return how long each test lasted, and check that short ones do not count."""
+def durations(
+    folder: Path, answer_s: float, full_s: float, *, verdict: str = "VALID", ends_after_s: float = math.inf
+) -> list[float]:
+    """Search in trials of 30 s; return the duration that each test was given, and check which ones count."""
     lasted: list[float] = []
 
     async def run(of: Any, _note: str) -> Any:
@@ -314,7 +317,7 @@ def durations(folder: Path, answer_s: float, full_s: float, *, verdict: str = "V
         (of.output_dir / "mlperf_log_summary.txt").write_text(
             f"Result is : {verdict if is_trial else 'VALID'}\n"
         )
-        return cast("SampleRecorder", SlowAnswers(lasted[-1], answer_s))
+        return cast("SampleRecorder", SlowAnswers(min(lasted[-1], ends_after_s), answer_s))
 
     class Test(ModelledTest):
         def again(self, output_dir: Path, *, server_target_qps: float, **changes: Any) -> ModelledTest:
@@ -359,6 +362,10 @@ def test_a_trial_is_long_enough_for_its_answers(
 ) -> None:
     """While the first answers are given, the number in progress grows, and so does the load on the engine."""
     assert durations(tmp_path, answer_s, full_s) == lasted
+
+
+def test_a_trial_that_ends_early_is_not_repeated_with_the_same_length(tmp_path: Path) -> None:
+    assert durations(tmp_path, 5.0, 600.0, ends_after_s=1.0) == [30.0, 30.0, 600.0]
 
 
 def test_a_trial_that_is_invalid_is_not_repeated(tmp_path: Path) -> None:
