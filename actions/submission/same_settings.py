@@ -82,7 +82,8 @@ def _shown(value: Any) -> str:
 def _settings(case: Case, *, engine_alone: bool) -> Iterator[tuple[str, Any]]:
     config = read_json(case.logs / CONFIG_NAME)
     if isinstance(config, dict):
-        yield from _of_backend(config.get("backend") or {})
+        if isinstance(backend := config.get("backend"), dict):
+            yield from _of_backend(backend)
         yield "max_output_tokens", config.get("max_output_tokens")
     try:
         details = SummaryDocument.read(case.run_dir / str(case.part.case_dir)).details
@@ -99,7 +100,7 @@ def _of_backend(backend: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     kind = str(backend.get("type"))
     yield "backend", _BACKENDS.get(kind, kind)
     values = backend.get("settings") if kind in _BACKENDS else backend
-    for name, value in (values or {}).items():
+    for name, value in values.items() if isinstance(values, dict) else ():
         if isinstance(value, dict):
             prefix = _HIDDEN if name == "environment" else ""
             yield from ((f"{prefix}{inner}", setting) for inner, setting in value.items())
