@@ -19,8 +19,8 @@ EXIT_CODES = {
     ExitCode.HOST_CANNOT_RUN: "This host cannot run the profile. Nothing was changed.",
     ExitCode.DEPENDENCY_FAILED: "A step that prepares the host failed.",
     ExitCode.ACTION_FAILED: "A workload failed.",
-    ExitCode.RESULT_INVALID: "A result is INVALID; or vcagent compare found a regression, or a submission was "
-    "not accepted.",
+    ExitCode.RESULT_INVALID: "A result is INVALID; or vcagent compare found a regression, or a submission "
+    "was not accepted.",
     ExitCode.REBOOT_PENDING: "The host must be rebooted; the run continues afterwards.",
     ExitCode.INTERRUPTED: "The run was interrupted; vcagent resume continues it.",
     ExitCode.FLEET_PARTIAL: "Some hosts of a fleet failed, or vcagent diagnose did not find every host well.",
