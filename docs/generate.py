@@ -18,9 +18,12 @@ import yaml
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+from agent import facts, sinks
 from agent.cli.man_page import ENVIRONMENT, EXIT_CODES, whole_program
+from agent.component import component, downloads
 from agent.component.component import Action, ComponentParameters, Dependency
 from agent.component.registry import component_class, known_types
+from agent.core import errors, records
 from agent.core.errors import ExitCode
 from agent.facts import known_facts
 from agent.profile import find, installed
@@ -33,6 +36,21 @@ if TYPE_CHECKING:
     from agent.component.component import Component
 
 FOLDER = Path(__file__).with_name("reference")
+API: dict[str, tuple[type, ...]] = {
+    "Components": (
+        component.ComponentParameters, component.Component, component.Dependency, component.Action,
+        component.ServiceAction, component.Monitor, component.MonitorContext, component.MonitorSummary,
+    ),
+    "Plans and steps": (
+        component.Plan, component.Step, component.StepContext, component.StepOutcome, component.Service,
+        downloads.Download,
+    ),
+    "Facts": (facts.Fact, facts.Facts, facts.Host),
+    "Parsers and records": (records.Parser, records.ParsedOutput, records.Metric, records.MetricRecord),
+    "Sinks": (sinks.Sink, sinks.SinkContext),
+    "Errors": (errors.UsageError, errors.HostError, errors.ParseError),
+}  # fmt: skip
+"""Classes that a plug-in uses, by the headings of their page."""
 
 
 def pages() -> dict[str, str]:
@@ -45,6 +63,7 @@ def pages() -> dict[str, str]:
         "parsers.md": ("Formats that `vcagent parse` reads", _parsers),
         "exit-codes.md": ("Exit codes", _exit_codes),
         "environment.md": ("Environment variables", _environment),
+        "api.md": ("Classes for plug-ins", _api),
     }
     return {name: f"# {title}\n\n{_joined(lines())}\n" for name, (title, lines) in made.items()}
 
@@ -209,6 +228,48 @@ def _exit_codes() -> Iterator[str]:
 def _environment() -> Iterator[str]:
     yield "A profile reads further variables as `{EnvironmentVariable:NAME}`.\n"
     yield from (f"- `{name}`: {meaning}" for name, meaning in ENVIRONMENT.items())
+
+
+def _api() -> Iterator[str]:
+    yield "[Extending](../extending.md) builds a distribution with these classes.\n"
+    for heading, classes in API.items():
+        yield f"## {heading}\n"
+        for kind in classes:
+            yield f"### {kind.__name__}\n"
+            package = kind.__module__.rpartition(".")[0]
+            module = package if hasattr(sys.modules[package], kind.__name__) else kind.__module__
+            yield f"`from {module} import {kind.__name__}`\n"
+            yield from _docstring(kind)
+            bases = [base for base in kind.__mro__ if base is kind or base.__name__.startswith("_")]
+            for name, value in (item for base in bases for item in vars(base).items()):
+                function = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
+                if not name.startswith("_") and inspect.isfunction(function) and function.__doc__:
+                    signature = "" if isinstance(value, property) else _signature(function)
+                    yield f"#### `{name}{signature}`\n"
+                    yield from _docstring(function)
+
+
+def _signature(function: Any) -> str:
+    """Return the names of a function's parameters, with ``…`` for defaults."""
+    parameters = list(inspect.signature(function).parameters.values())[1:]
+    keyword = [value for value in parameters if value.kind is inspect.Parameter.KEYWORD_ONLY]
+    names = [value.name if value.default is value.empty else f"{value.name}=…" for value in parameters]
+    if keyword:
+        names.insert(parameters.index(keyword[0]), "*")
+    return f"({', '.join(names)})"
+
+
+def _docstring(value: Any) -> Iterator[str]:
+    """Yield a docstring as Markdown: each entry of its sections is an item of a list."""
+    text = inspect.getdoc(value) or ""
+    yield f"{_paragraphs(text)}\n"
+    for title, body in re.findall(r"^(Args|Returns|Raises|Yields):\n((?:[ ]+.*\n?|\n)*)", text, re.MULTILINE):
+        yield f"{title}:\n"
+        for item in re.split(r"\n(?=\S)", textwrap.dedent(body).strip()):
+            name, colon, meaning = item.partition(": ")
+            named = colon and re.fullmatch(r"[\w*, ]+", name) and title in {"Args", "Raises"}
+            yield f"- `{name}`: {_one_line(meaning)}" if named else f"- {_one_line(item)}"
+        yield ""
 
 
 def _paragraphs(text: str) -> str:

@@ -1,4 +1,4 @@
-"""``vcagent clean``: take back what earlier runs did to this host."""
+"""``vcagent clean``: undo the changes of earlier runs to this host."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def clean(
             say(f"left {path}: {why}")
         _show(found)
         if not todo:
-            say("Nothing to take back.")
+            say("Nothing to undo.")
     if todo and not yes and (as_json or not sys.stdin.isatty()):
-        raise UsageError("nobody is here to ask", remedy="add --yes to take back the steps")
-    if todo and not yes and not typer.confirm(f"Take back {len(todo)} steps?"):
+        raise UsageError("nobody is here to ask", remedy="add --yes to undo the steps")
+    if todo and not yes and not typer.confirm(f"Undo {len(todo)} step{'s' * (len(todo) != 1)}?"):
         return
     left, failed = _take_back(todo, facts, quiet=as_json)
     if as_json:
@@ -81,7 +81,7 @@ def clean(
 
 
 def _take_back(todo: list[Undoing], facts: Facts, *, quiet: bool) -> tuple[dict[int, str], int]:
-    """Take back what is to be taken back; return why some was left, and the number of failures."""
+    """Undo the steps; return why some changes were left, and the number of failures."""
     from agent.core.errors import VcagentError
     from agent.core.progress import run_progress
     from agent.run.undoing import carry_out
@@ -106,7 +106,7 @@ def _as_dict(undoing: Undoing, left: str) -> dict[str, Any]:
 
     Args:
         undoing: the change.
-        left: why it was left after all; empty if it was taken back.
+        left: why it was left after all; empty if it was undone.
     """
     why = left or undoing.plan.nothing_to_do
     return {

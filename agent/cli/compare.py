@@ -44,8 +44,8 @@ def compare(
 ) -> None:
     """Compare runs with the first of them: changed, same, or undecided, with confidence intervals.
 
-    Ends with 7 if a metric became worse by the threshold or more, or a result no longer counts; with 0 if
-    not, also where it is undecided.
+    The exit code is 7 if a metric became worse by the threshold or more, or a result no longer counts. It is
+    0 otherwise, even if a metric is undecided.
     """
     from agent.comparison.comparing import compare as compared
     from agent.comparison.sides import read_side

@@ -19,16 +19,18 @@ EXIT_CODES = {
     ExitCode.HOST_CANNOT_RUN: "This host cannot run the profile. Nothing was changed.",
     ExitCode.DEPENDENCY_FAILED: "A step that prepares the host failed.",
     ExitCode.ACTION_FAILED: "A workload failed.",
-    ExitCode.RESULT_INVALID: "A result is INVALID, or vcagent compare found a regression.",
+    ExitCode.RESULT_INVALID: "A result is INVALID; or vcagent compare found a regression, or a submission "
+    "was not accepted.",
     ExitCode.REBOOT_PENDING: "The host must be rebooted; the run continues afterwards.",
     ExitCode.INTERRUPTED: "The run was interrupted; vcagent resume continues it.",
-    ExitCode.FLEET_PARTIAL: "Some hosts of a fleet failed.",
+    ExitCode.FLEET_PARTIAL: "Some hosts of a fleet failed, or vcagent diagnose did not find every host well.",
 }
 ENVIRONMENT = {
     "VCAGENT_PACKAGE_DIR": "The package folder; --package-dir takes precedence.",
     "XDG_CACHE_HOME": "The folder for caches of users other than root, instead of ~/.cache.",
     "HF_TOKEN": "The key for models and data sets of the Hugging Face hub; also read from .env. "
-    "HUGGINGFACE_HUB_TOKEN, HUGGINGFACE_TOKEN and HUGGINGFACE_ACCESS_TOKEN mean the same.",
+    "HUGGING_FACE_HUB_TOKEN, HUGGINGFACE_HUB_TOKEN, HUGGINGFACE_TOKEN and HUGGINGFACE_ACCESS_TOKEN mean the "
+    "same.",
     "HF_HOME": "The folder of the hub's login and cache, instead of ~/.cache/huggingface.",
     "HF_ENDPOINT": "The address of another hub, such as a mirror.",
     "HF_HUB_OFFLINE": "If it is 1, only the hub's cache is used.",
@@ -43,6 +45,12 @@ ENVIRONMENT = {
     "VCAGENT_SSH_PASSWORD": "The SSH password of fleet commands, instead of --ask-password.",
     "VCAGENT_SSH_PASSPHRASE": "The SSH key's passphrase, instead of --ask-passphrase.",
     "VCAGENT_SUDO_PASSWORD": "The password for sudo on the hosts, instead of --ask-sudo-password.",
+    "VCAGENT_HOST_LOCK": "The lock file of changes to this host, instead of /run/vcagent-host.lock.",
+    "VCAGENT_MACHINE_LOCK": "The lock file or folder of fleet runs on a host, for runs that may share it.",
+    "VCAGENT_CLOUD_METADATA_URL": "The address of the cloud's metadata service; off: it is not asked.",
+    "MLPERF_INFERENCE_REPO": "A checkout of mlcommons/inference, for vcagent submission check.",
+    "MLPERF_SCRATCH_PATH": "The folder of models and data of PERF-GPU-MLPERF.",
+    "FORCE_FREE_GPU": "If it is 1, runs end vcagent's own leftover processes on their GPUs.",
     "NO_COLOR": "If it is set, the output has neither colour nor bold text.",
 }
 """Variables that the program reads. A profile reads others as ``{EnvironmentVariable:NAME}``."""

@@ -64,7 +64,7 @@ Timeout = Annotated[
         "-t",
         help="Repeat the actions for this time (minutes or hh:mm:ss), then stop at once; "
         "with ,deterministic after the current action, "
-        "with ,deterministic* after the current round. Give the word never to repeat them without end.",
+        "with ,deterministic* after the current round. With never, repeat them until you stop the run.",
         show_default=False,
     ),
 ]

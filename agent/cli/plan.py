@@ -77,7 +77,7 @@ def plan(
 ) -> None:
     """Show every step that a profile would take on this host, with its reason, and change nothing.
 
-    It takes the options of run, and checks them; those that only say how a run goes on change nothing here.
+    It accepts the options of run and checks them. Options that do not change the steps have no effect here.
     """
     del quiet
     from agent.core.errors import ExitCode

@@ -179,7 +179,7 @@ class ContainerParameters(ParameterGroup):
         unset = [name for name in self.inherit if name not in os.environ]
         if unset:
             raise HostError(
-                f"inherit names {', '.join(unset)}, which the agent's environment has not",
+                f"inherit names {', '.join(unset)}, not set in the agent's environment",
                 remedy=f"export {unset[0]}=…",
                 lifted_by=LiftedBy.NOTHING,
             )

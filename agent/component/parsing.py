@@ -75,7 +75,7 @@ def parse_path(path: Path, format: str | None = None) -> list[ParsedOutput]:  # 
         raise ParseError(
             "nothing in it is recognised",
             where=str(path),
-            remedy="name the file or folder that the tool wrote; --format tells which format it should be",
+            remedy="name the file or folder that the tool wrote; --format chooses the format",
             details=tuple(
                 f"looked for {parser.name}: {parser.description}"
                 for parser in known.values()

@@ -80,7 +80,7 @@ def platform_facts(platform: str, python: str = "", kernel: str = "") -> dict[st
     names = [f"{name}-{version}-{machine}" for name, version in _RELEASES for machine in _MACHINES]
     if platform not in names:
         raise UsageError(
-            f"bundles are not made for {platform} yet; they are made for {', '.join(names)}",
+            f"bundles are not made for {platform} yet",
             remedy=did_you_mean(platform, names),
         )
     if python and not re.fullmatch(r"3\.\d+(\.\d+)?", python):

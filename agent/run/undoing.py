@@ -63,7 +63,7 @@ def undoings(runs: Iterable[Path], facts: Facts) -> list[Undoing]:
             noted = [(number, rows[key], values) for number, key, values in journal.undos() if key in rows]
             known = {row.key for _, row, _ in noted} | journal.undone_steps()
         silent = [row for row in rows.values() if row.key not in known and row.status is StepStatus.DONE]
-        plan = Plan(nothing_to_do="the step left nothing that can be taken back")
+        plan = Plan(nothing_to_do="the step left nothing that can be undone")
         found += [Undoing(run_dir, row, None, {}, plan) for row in silent]
         found += [
             Undoing(run_dir, row, number, values, *_plan(row, values, facts)) for number, row, values in noted
@@ -117,8 +117,8 @@ def carry_out(undoing: Undoing, facts: Facts, progress: RunProgress) -> str:
             )
         )
         if step.holds and not step.holds(facts.fresh()):
-            raise DependencyFailedError(f"{undoing.row.key} was not taken back", remedy=f"see {log}")
-        progress.finish(shown, "taken back")
+            raise DependencyFailedError(f"{undoing.row.key} was not undone", remedy=f"see {log}")
+        progress.finish(shown, "undone")
     if undoing.number is not None:
         with Journal(undoing.run_dir / JOURNAL) as journal:
             journal.undone(undoing.number)

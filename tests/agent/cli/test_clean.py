@@ -79,7 +79,7 @@ def test_a_clone_is_removed_once_and_only_when_told(tmp_path: Path, cloned: Path
     assert not (tmp_path / "packages/code").exists()
     again = vcagent(tmp_path, *options, "--yes")
     assert again.returncode == 0
-    assert again.stdout.strip() == "Nothing to take back."
+    assert again.stdout.strip() == "Nothing to undo."
 
 
 @pytest.mark.skipif(not shutil.which("git"), reason="no git")
@@ -117,7 +117,7 @@ def test_the_newest_step_first_and_every_attempt(tmp_path: Path) -> None:
         (run, step) for run in ("2-run", "1-run") for step in ("b", "b", "a", "c")
     ]
     assert [bool(item.plan.steps) for item in found] == [True, True] + [False] * 6
-    assert "can be taken back" in found[3].plan.nothing_to_do
+    assert "can be undone" in found[3].plan.nothing_to_do
 
 
 def test_a_type_that_is_gone_is_left(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_root_believes_only_journals_that_root_wrote(tmp_path: Path, cloned: Pat
     os.chown(run / JOURNAL, 65534, 65534)
     done = vcagent(tmp_path, "clean", "-d", "-y", f"--results-dir={cloned}")
     assert "its journal was not written by root" in done.stdout
-    assert "Nothing to take back." in done.stdout
+    assert "Nothing to undo." in done.stdout
     removed = vcagent(tmp_path, "--clean=logs", "--yes", f"--results-dir={cloned}")
     assert "its journal was not written by root" in removed.stdout
     assert run.exists()
