@@ -293,7 +293,7 @@ def test_the_whole_profile_with_a_small_model(accuracy_python: Path, tmp_path: P
         "InstallDriver": "false", "ModelFolder": "small/fp8", "MaxOutputTokens": 4,
         "OfflineMinDuration": 0.02, "ServerMinDuration": 0.2,
         "OfflineLoad": "100%", "ServerLoad": 300, "InteractiveLoad": 300, "ServerMinQueryCount": 470,
-        # The counts decide, and the limits are wide: a busy host is slow, and its warm-up may be slower still.
+        # The counts decide, and the limits are wide: a busy host is slow, or its warm-up alone.
         "OfflineMinQueryCount": 400, "TtftLatencyMs": 30000, "TpotLatencyMs": 30000, "UserConf": user_conf,
         "ServerAccuracy": "false", "InteractiveAccuracy": "false", "MonitorInterval": 0.2,
         "LlmConfig": "{max_model_len: 2048, enable_prefix_caching: False}",
