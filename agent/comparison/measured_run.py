@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,6 +9,7 @@ from agent.core.records import SUMMARY_TAG, Relativity, Validity
 from agent.store.documents import RunDocument
 from agent.store.metric_lines import is_monitor, read_records
 from agent.store.results import METRICS_FILE
+from agent.store.rounds import scenarios_without_rounds
 from agent.store.sample_rows import SAMPLES_FILE
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from agent.core.records import MetricRecord
     from agent.store.documents import CasePart
-
-_NUMBER = re.compile(r"#\d+$")
 
 
 class Key(NamedTuple):
@@ -111,20 +109,3 @@ def _add(run: MeasuredRun, record: MetricRecord, scenario: str) -> None:
     elif not is_monitor(record.tool_name):
         run.values.setdefault(key, []).append(record.value)
         run.kinds.setdefault(key, Kind(record.unit, record.relativity, record.verbosity))
-
-
-def scenarios_without_rounds(cases: Sequence[CasePart]) -> dict[str, str]:
-    """Return each case's scenario name without the number of its round.
-
-    The second case with a name is ``name#2``, whether it belongs to the second round or is another case of
-    the first; the number of its round precedes its step's key.
-    """
-    names: dict[str, str] = {}
-    counts: dict[tuple[str, str], int] = {}
-    for case in cases:
-        base = _NUMBER.sub("", case.scenario)
-        step = str((case.model_extra or {}).get("step", ""))
-        place = (base, step.partition(":")[0] if ":" in step else "")
-        counts[place] = counts.get(place, 0) + 1
-        names[case.scenario] = base if counts[place] == 1 else f"{base}#{counts[place]}"
-    return names

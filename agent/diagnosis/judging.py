@@ -372,7 +372,7 @@ class _Judge:
             hosts = "1 host is" if count == 1 else f"{count} hosts are"
             lines.append(
                 f"{hosts} suspect because of a single run, which does not show whether the host is slow or "
-                "the run was: measure each host three times (three runs in one diagnose)"
+                "the run was: measure each host three times (--iterations 3, or three runs in one diagnose)"
             )
         return tuple(lines)
 

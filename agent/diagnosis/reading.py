@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import suppress
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import UsageError
 from agent.core.records import Relativity
 from agent.diagnosis.observations import Measured, Observations, observe
-from agent.store.documents import FLEET_FILE, FleetDocument
+from agent.store.documents import FLEET_FILE, FleetDocument, RunDocument
+from agent.store.rounds import scenarios_without_rounds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
+
+    Names = Mapping[str, Mapping[str, str]]
 
 _METRICS = "metrics.jsonl"
 
@@ -33,7 +38,8 @@ def read_text(path: Path) -> str:
 def read_observations(paths: Sequence[Path], known_hosts: Iterable[str] = ()) -> Observations:
     """Return the measurements on the hosts of several runs.
 
-    A record that is read twice counts once; several values of a metric of one host are kept together.
+    A record that is read twice counts once; several values of a metric of one host are kept together, whether
+    they come from several runs or from the rounds of one.
 
     Args:
         paths: folders of runs or fleet runs, files of records, or SuperBench's results (jsonl).
@@ -48,7 +54,7 @@ def read_observations(paths: Sequence[Path], known_hosts: Iterable[str] = ()) ->
         hosts += _hosts_of_fleet(path)
         file = _file(path)
         try:
-            measured |= dict(_lines(file))
+            measured |= dict(_lines(file, cache(partial(_names_without_rounds, file.parent))))
         except OSError as error:
             raise UsageError(f"{file} cannot be read: {error}") from error
     if not measured:
@@ -82,12 +88,25 @@ def _hosts_of_fleet(path: Path) -> list[str]:
         ) from error
 
 
-def _lines(path: Path) -> Iterator[tuple[tuple[Any, ...], Measured]]:
+def _names_without_rounds(folder: Path) -> Names:
+    """Return the names of the scenarios of a run, or of a fleet run's hosts, by the run's id.
+
+    A host whose run.json did not come home keeps the names of its records.
+    """
+    names = {}
+    for run in (folder, *sorted(folder.glob("hosts/*"))):
+        with suppress(UsageError):
+            document = RunDocument.read(run)
+            names[document.run_id] = scenarios_without_rounds(document.cases)
+    return names
+
+
+def _lines(path: Path, names: Callable[[], Names]) -> Iterator[tuple[tuple[Any, ...], Measured]]:
     """Yield the numbers of a file, each with its identity; an incomplete last line is ignored."""
     with path.open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
             try:
-                yield from _of_line(json.loads(line), (path, number))
+                yield from _of_line(json.loads(line), (path, number), names)
             except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
                 if not line.endswith("\n"):
                     return
@@ -98,10 +117,12 @@ def _lines(path: Path) -> Iterator[tuple[tuple[Any, ...], Measured]]:
                 ) from error
 
 
-def _of_line(content: dict[str, Any], place: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Measured]]:
+def _of_line(
+    content: dict[str, Any], place: tuple[Any, ...], names: Callable[[], Names]
+) -> Iterator[tuple[tuple[Any, ...], Measured]]:
     """Yield our record, or the numbers of one node in SuperBench's form, with null for a missing one."""
     if "client_id" in content:
-        one = _of_record(content)
+        one = _of_record(content, names)
         yield (content.get("run_id"), one.host, content.get("record_id", place)), one
         return
     host = str(content.pop("node"))
@@ -110,13 +131,15 @@ def _of_line(content: dict[str, Any], place: tuple[Any, ...]) -> Iterator[tuple[
             yield (*place, metric), Measured(host, metric, float(value))
 
 
-def _of_record(content: dict[str, Any]) -> Measured:
-    value = content["value"]
+def _of_record(content: dict[str, Any], names: Callable[[], Names]) -> Measured:
+    value, scenario = content["value"], str(content["scenario"])
     if not _is_number(value):
         raise ValueError(f"{content['metric']} is {value!r}")
+    if "#" in scenario:
+        scenario = names().get(str(content.get("run_id")), {}).get(scenario, scenario)
     return Measured(
         str(content["client_id"]),
-        f"{content['scenario']}/{content['metric']}",
+        f"{scenario}/{content['metric']}",
         float(value),
         str(content["unit"]),
         Relativity(content["relativity"]),

@@ -409,7 +409,7 @@ def test_a_host_that_is_suspect_by_a_single_run_is_to_be_measured_again() -> Non
     assert [host.state for host in once.hosts if not host.is_good] == [HostState.SUSPECT]
     (warning,) = once.warnings
     assert warning.startswith("1 host is suspect because of a single run")
-    assert warning.endswith("measure each host three times (three runs in one diagnose)")
+    assert warning.endswith("measure each host three times (--iterations 3, or three runs in one diagnose)")
     several = diagnose(observe([*_fleet([*others, 93]), *_fleet([*others, 100])]), default_rules())
     assert [host.state for host in several.hosts if not host.is_good] == [HostState.SUSPECT]
     assert several.warnings == ()

@@ -11,6 +11,7 @@ import pytest
 from agent.cli.main import main
 from agent.core.errors import ExitCode, UsageError
 from agent.diagnosis.reading import read_observations
+from agent.store.documents import CasePart, RunDocument
 
 FINISHED = Path(__file__).parents[1] / "report/finished_run"
 SPEED = "bench/Offline/performance/tokens_per_second"
@@ -66,6 +67,22 @@ def test_a_last_line_that_was_cut_is_left_out(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     file.write_text(_record("a", 5) + _record("a", 6, 2)[:40], encoding="utf-8")
     assert read_observations([file]).hosts == {"a": {SPEED: (5.0,)}}
+
+
+def test_the_rounds_of_a_run_are_repeats_of_one_case(tmp_path: Path) -> None:
+    """As with --iterations: the second round's case is name#2, and so is another case of the first round."""
+    fleet = _fleet_run(tmp_path / "fleet", {"a": 5.0, "b": 7.0})
+    with (fleet / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write(_record("a", 6, 2, scenario="bench/Offline/performance#2"))
+        file.write(_record("b", 8, 2, scenario="bench/Offline/performance#2"))
+    for host, second in (("a", "2:actions[0]/run"), ("b", "1:actions[1]/run")):
+        steps = {"bench/Offline/performance": "1:actions[0]/run", "bench/Offline/performance#2": second}
+        cases = [CasePart.model_validate({"scenario": name, "step": step}) for name, step in steps.items()]
+        RunDocument(run_id=f"run-{host}", cases=cases).write(fleet / "hosts" / host)
+    assert read_observations([fleet]).hosts == {
+        "a": {SPEED: (5.0, 6.0)},
+        "b": {SPEED: (7.0,), SPEED.replace("/tokens", "#2/tokens"): (8.0,)},
+    }
 
 
 def test_superbench_results_are_read(tmp_path: Path) -> None:
