@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from enum import Enum
 from math import prod
-from typing import TYPE_CHECKING, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from agent.component.component import Action, Component, ComponentParameters, Dependency, Monitor, Plan, Step
 from agent.component.downloads import lacking
@@ -360,13 +360,21 @@ def _may_be_lifted(
 
 
 def _fields_at(model: type[BaseModel], path: Iterable[object]) -> Mapping[str, FieldInfo]:
-    """Return the fields of the nested model at a path of field names."""
+    """Return the fields of the nested models at a path of field names and places in lists."""
     fields: Mapping[str, FieldInfo] = model.model_fields
     for part in path:
-        annotation = fields[str(part)].annotation if str(part) in fields else None
-        models = [one for one in (annotation, *get_args(annotation)) if hasattr(one, "model_fields")]
-        fields = models[0].model_fields if models else {}
+        if str(part) in fields:  # else a place in a list, a key, or the kind of a union
+            found = _models_in(fields[str(part)].annotation)
+            fields = {name: field for one in found for name, field in one.model_fields.items()}
     return fields
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the models that a type names, also within lists and unions."""
+    if hasattr(annotation, "model_fields"):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models_in(argument)
 
 
 def _parameter_error(

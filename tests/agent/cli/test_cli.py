@@ -92,6 +92,10 @@ BAD_PROFILES = {
         ),
         "LoadGenExecutor has no parameter 'vllm.llmConfig'; did you mean llm_config?",
     ),
+    "unknown parameter in a list": (
+        f"description: x\n{EXECUTE}{{command: ls, metrics: [{{name: x, regx: '(?P<value>.)'}}]}}\n",
+        "ExecuteCommand has no parameter 'metrics.0.regx'; did you mean regex?",
+    ),
     "wrong value": (
         f"description: x\n{EXECUTE}{{command: ls, max_retries: often}}\n",
         "max_retries",
