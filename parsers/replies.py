@@ -45,15 +45,19 @@ class _Oddity:
         remedy: the remedy.
         invalid_from: the share of replies that makes the result INVALID; 0 for any; above 1 for never.
         warned_from: the share of replies that gives a warning; 0 for any; above 1 for never.
+        fewest: the number of replies that shows a pattern; fewer give a warning at most.
     """
 
     text: str
     remedy: str
     invalid_from: float = 0.0
     warned_from: float = 0.0
+    fewest: int = 1
 
 
 _NEVER = 2.0
+_PATTERN = 3
+"""Number of replies with a pause that a busy host does not make by chance."""
 _ODDITIES: Mapping[str, _Oddity] = {
     "other_model": _Oddity(
         "name a model other than the requested one",
@@ -170,11 +174,11 @@ _ODDITIES: Mapping[str, _Oddity] = {
     ),
     "paused_blank": _Oddity(
         "begin with a blank and a pause before the first word: the first token is not the answer's",
-        "see what the server sends first", 0.05, _PER_CENT,
+        "see what the server sends first", 0.05, _PER_CENT, _PATTERN,
     ),
     "paused_alike": _Oddity(
         "begin with the same word and a pause before the next: the first token is not the answer's",
-        "see what the server sends first", 0.25, 0.25,
+        "see what the server sends first", 0.25, 0.25, _PATTERN,
     ),
     "paused": _Oddity(
         "pause after their first token for most of their time",
@@ -255,7 +259,7 @@ def _odd(replies: Replies) -> Iterator[_Found]:
                 name,
                 f"{count:.0f} of {total:.0f} replies {oddity.text}{said}",
                 oddity.remedy,
-                (share >= oddity.invalid_from),
+                share >= oddity.invalid_from and count >= oddity.fewest,
             )
 
 

@@ -57,6 +57,14 @@ def test_the_message_says_how_many_and_gives_an_example() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["paused_blank", "paused_alike"])
+def test_two_pauses_of_a_busy_host_are_no_pattern(name: str) -> None:
+    few = {**SUMS, "replies": 2}
+    assert judged(counts={name: 2}, sums=few)[0] == []
+    assert judged(counts={name: 2}, sums=few)[1] >= 1
+    assert name in judged(counts={name: 3}, sums={**SUMS, "replies": 3})[0]
+
+
 def test_a_pause_is_told_once() -> None:
     assert judged(counts={"paused": 30, "paused_alike": 30}) == (["paused_alike"], 0)
 
