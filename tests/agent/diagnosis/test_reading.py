@@ -70,7 +70,7 @@ def test_a_last_line_that_was_cut_is_left_out(tmp_path: Path) -> None:
 
 
 def test_the_rounds_of_a_run_are_repeats_of_one_case(tmp_path: Path) -> None:
-    """Give the second round's case the name with #2, as --iterations does, and another case of the first one too."""
+    """Name the case of the second round with #2, and another case of the first round too."""
     fleet = _fleet_run(tmp_path / "fleet", {"a": 5.0, "b": 7.0})
     with (fleet / "metrics.jsonl").open("a", encoding="utf-8") as file:
         file.write(_record("a", 6, 2, scenario="bench/Offline/performance#2"))
