@@ -29,7 +29,7 @@ from dependencies.llamacpp.programs import (
     programs_stamp,
 )
 from dependencies.llamacpp.source import PACKAGE_INDEX, PINNED_VERSION, Source, root_of
-from dependencies.packages.package_folder import locked, point_link, removal_of
+from dependencies.packages.package_folder import locked, package_link, point_link, removal_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -147,14 +147,8 @@ class LlamaCppInstallation(Dependency):
             HostError: if a compiler, a toolkit, the source or space is missing.
         """
         parameters = self.parameters
-        folder, link = self._folder(facts), facts[PACKAGE_DIR] / parameters.package_name
-        target = facts[link_target(link)]
-        if target is None and facts[exists(link)]:
-            raise HostError(
-                f"{link} exists and is not a link to a build of llama.cpp",
-                remedy="move it away, or choose another packageName; it is never deleted",
-                lifted_by=LiftedBy.SYSTEM,
-            )
+        folder = self._folder(facts)
+        link, target = package_link(facts, parameters.package_name, "a build of llama.cpp")
         reason = self._wrong(facts, folder)
         passed = "" if parameters.prebuilt else passed_over(facts, parameters.backend)
         if not reason and target == folder:

@@ -12,14 +12,14 @@ from pydantic import Field, field_validator
 
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
 from agent.component.environment_script import program_command
-from agent.core.errors import DependencyFailedError, HostError
+from agent.core.errors import DependencyFailedError
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.bundle import bundle_of
 from agent.facts.files import exists, file_stamp, link_target, text_of
 from dependencies.models.bundled_hub import HubFiles
 from dependencies.models.hub_access import hub_servers
 from dependencies.models.hugging_face_model import hub_cache
-from dependencies.packages.package_folder import locked, point_link, write_whole
+from dependencies.packages.package_folder import locked, package_link, point_link, write_whole
 
 if TYPE_CHECKING:
     from agent.component.downloads import Download
@@ -67,13 +67,7 @@ class HuggingFaceDataSet(Dependency):
     def plan(self, facts: Facts) -> Plan:
         """Fetch the files, unless all of them exist; or let the link point to a folder of this host."""
         asked = self.parameters
-        link = facts[PACKAGE_DIR] / asked.package_name
-        target = facts[link_target(link)]
-        if target is None and facts[exists(link)]:
-            raise HostError(
-                f"{link} exists and is not a link to a data set",
-                remedy="move it away, or choose another packageName; it is never deleted",
-            )
+        link, target = package_link(facts, asked.package_name, "a data set", lifted_by=None)
         own = Path(asked.repository).absolute()
         if facts[exists(own)]:
             if target == own:

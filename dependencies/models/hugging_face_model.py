@@ -13,15 +13,15 @@ from agent.component.component import ComponentParameters, Dependency, Plan, Ste
 from agent.component.downloads import Download, not_carried
 from agent.component.environment_script import program_command
 from agent.core.errors import DependencyFailedError, HostError, LiftedBy
-from agent.facts.agent_paths import PACKAGE_DIR, lift_of_path
+from agent.facts.agent_paths import lift_of_path
 from agent.facts.bundle import bundle_of
-from agent.facts.files import exists, link_target, text_of
+from agent.facts.files import link_target, text_of
 from agent.facts.model_folders import model_folder
 from agent.facts.storage import MOUNTS, free_bytes
 from dependencies.models.bundled_hub import HubFiles
 from dependencies.models.hub_access import hub_servers, require_access
 from dependencies.models.in_environment.model_files.hub import hub_home
-from dependencies.packages.package_folder import locked, point_link
+from dependencies.packages.package_folder import locked, package_link, point_link
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -115,14 +115,7 @@ class HuggingFaceModel(Dependency):
         parameters = self.parameters
         if named := parameters.llm_config.get("model"):
             return Plan(nothing_to_do=f"llm_config names the model: {named}")
-        link = facts[PACKAGE_DIR] / parameters.package_name
-        target = facts[link_target(link)]
-        if target is None and facts[exists(link)]:
-            raise HostError(
-                f"{link} exists and is not a link to a model",
-                remedy="move it away, or choose another packageName; it is never deleted",
-                lifted_by=LiftedBy.SYSTEM,
-            )
+        link, target = package_link(facts, parameters.package_name, "a model")
         folder, problem = self._present(facts)
         if folder and not problem:
             if target == folder:

@@ -12,13 +12,12 @@ from pydantic import BeforeValidator, Field
 
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
 from agent.component.environment_script import program_command
-from agent.core.errors import HostError, LiftedBy
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.bundle import bundle_of
-from agent.facts.files import exists, file_stamp, link_target, text_of
+from agent.facts.files import exists, file_stamp, text_of
 from dependencies.models.environment_module import require_environment, run_module
 from dependencies.models.hub_access import hub_servers
-from dependencies.packages.package_folder import locked, point_link, removal_of, write_whole
+from dependencies.packages.package_folder import locked, package_link, point_link, removal_of, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,14 +86,7 @@ class PreparedDataSet(Dependency):
     def plan(self, facts: Facts) -> Plan:
         """Prepare the data set, unless it exists, is complete, and was made from the same source."""
         parameters = self.parameters
-        link = facts[PACKAGE_DIR] / parameters.package_name
-        target = facts[link_target(link)]
-        if target is None and facts[exists(link)]:
-            raise HostError(
-                f"{link} exists and is not a link to a data set",
-                remedy="move it away, or choose another packageName; it is never deleted",
-                lifted_by=LiftedBy.SYSTEM,
-            )
+        link, target = package_link(facts, parameters.package_name, "a data set")
         folder = self._folder(facts)
         reason = _wrong(facts, folder)
         if not reason and target == folder:

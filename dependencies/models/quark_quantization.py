@@ -18,7 +18,7 @@ from agent.facts.files import exists, file_stamp, link_target, text_of
 from agent.facts.model_folders import model_folder
 from agent.facts.storage import MOUNTS, free_bytes
 from dependencies.models.environment_module import require_environment, run_module
-from dependencies.packages.package_folder import locked, point_link, removal_of, write_whole
+from dependencies.packages.package_folder import locked, package_link, point_link, removal_of, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,14 +69,7 @@ class QuarkQuantization(Dependency):
     def plan(self, facts: Facts) -> Plan:
         """Quantise the model, unless that was done with the same source and settings."""
         parameters = self.parameters
-        link = facts[PACKAGE_DIR] / parameters.package_name
-        target = facts[link_target(link)]
-        if target is None and facts[exists(link)]:
-            raise HostError(
-                f"{link} exists and is not a link to a model",
-                remedy="move it away, or choose another packageName; it is never deleted",
-                lifted_by=LiftedBy.SYSTEM,
-            )
+        link, target = package_link(facts, parameters.package_name, "a model")
         folder = self._folder(facts)
         reason = _wrong(facts, folder)
         if not reason and target == folder:

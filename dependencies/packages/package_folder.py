@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from agent.component.component import Plan, Step
-from agent.core.errors import DependencyFailedError, InterruptedRunError
+from agent.core.errors import DependencyFailedError, HostError, InterruptedRunError, LiftedBy
 from agent.core.safe_files import make_folder, open_file, replace_text
+from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.files import exists, link_target
 
 if TYPE_CHECKING:
@@ -76,6 +77,31 @@ def write_whole(path: Path, text: str, mode: int = 0o644) -> None:
         mode: the permissions, from the first byte on.
     """
     replace_text(path, text, mode)
+
+
+def package_link(
+    facts: Facts, name: str, kind: str, lifted_by: LiftedBy | None = LiftedBy.SYSTEM
+) -> tuple[Path, Path | None]:
+    """Return the link of a package in the package folder, and its target; None for no link.
+
+    Args:
+        facts: the facts about the host.
+        name: the package's name.
+        kind: the kind of target, with its article: ``a model``.
+        lifted_by: the kind of step that could lift a refusal; None if unknown.
+
+    Raises:
+        HostError: if something other than a link has the name.
+    """
+    link = facts[PACKAGE_DIR] / name
+    target = facts[link_target(link)]
+    if target is None and facts[exists(link)]:
+        raise HostError(
+            f"{link} exists and is not a link to {kind}",
+            remedy="move it away, or choose another packageName; it is never deleted",
+            lifted_by=lifted_by,
+        )
+    return link, target
 
 
 def point_link(link: Path, target: Path) -> None:

@@ -20,14 +20,14 @@ from agent.core.errors import ActionFailedError, DependencyFailedError, HostErro
 from agent.core.safe_files import make_folder
 from agent.facts.agent_paths import PACKAGE_DIR, lift_of_path
 from agent.facts.bundle import bundle_of
-from agent.facts.files import exists, link_target
+from agent.facts.files import exists
 from agent.facts.linux import DISTRIBUTION
 from agent.facts.packages import PACKAGE_MANAGER
 from agent.facts.python import PYTHON, PythonInterpreter, interpreter
 from agent.facts.python_environments import ENVIRONMENT_MARKER, inventory_of, python_environment
 from agent.facts.storage import MOUNTS, free_bytes
 from agent.facts.users import ROOT
-from dependencies.packages.package_folder import locked, point_link, removal_of, write_whole
+from dependencies.packages.package_folder import locked, package_link, point_link, removal_of, write_whole
 from dependencies.packages.package_managers import PackageWish, installation_steps, manager_of, removal_plan
 from dependencies.python.bundled_wheels import fetch_wheels
 from dependencies.python.pip import (
@@ -132,15 +132,8 @@ class PythonEnvironmentInstallation(Dependency):
         """Create the environment, unless it exists, is complete, and is unchanged."""
         parameters = self.parameters
         python = self._interpreter(facts)
-        link = facts[PACKAGE_DIR] / parameters.package_name
         folder = self._folder(facts[PACKAGE_DIR], python)
-        target = facts[link_target(link)]
-        if target is None and facts[exists(link)]:
-            raise HostError(
-                f"{link} exists and is not a link to an environment",
-                remedy="move it away, or choose another packageName; it is never deleted",
-                lifted_by=LiftedBy.SYSTEM,
-            )
+        link, target = package_link(facts, parameters.package_name, "an environment")
         reason = self._wrong(facts, folder, python)
         if not reason and target == folder:
             return Plan(nothing_to_do=f"{folder} has all {len(parameters.everything)} requirements")
