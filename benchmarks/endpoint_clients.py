@@ -1,4 +1,4 @@
-"""What a client of an endpoint costs, and whether clients agree: EndpointSweep's beside guidellm and aiperf.
+"""Compare clients of an endpoint, in CPU time and in results: EndpointSweep, guidellm and aiperf.
 
 Usage: ``PYTHON benchmarks/endpoint_clients.py --client PYTHON --guidellm PROGRAM --aiperf PROGRAM [--out
 FILE]``. PYTHON has vcagent's dependencies, ``--client`` is the Python of an environment with aiohttp. The

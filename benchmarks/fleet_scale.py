@@ -1,4 +1,4 @@
-"""What many hosts cost the controller: CPU, memory, threads and descriptors over a whole fleet run.
+"""Measure the CPU time, memory, threads and descriptors of the controller in a fleet run with many hosts.
 
     python benchmarks/fleet_scale.py [--simulated 64,256,1000] [--sshd 256] [--run-s 20] [--results FILE]
 

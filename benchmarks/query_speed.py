@@ -1,4 +1,4 @@
-"""How long ``vcagent query`` takes over many runs, and how much memory.
+"""Measure the time and memory of ``vcagent query`` over many runs.
 
     python benchmarks/query_speed.py [--runs 10000] [--records 1000] [--folder FOLDER] [--out FILE]
 
@@ -99,7 +99,7 @@ def measure(results: Path, index: Path, runs: int, records: int) -> dict[str, Co
 
 
 class Cost(NamedTuple):
-    """What a command took: seconds, seconds of the processors, and the most memory in MB."""
+    """The cost of a command: seconds, CPU seconds, and peak memory in MB."""
 
     seconds: float
     cpu_s: float

@@ -168,7 +168,7 @@ class StepContext:
 
 @dataclass(frozen=True)
 class Relaunch:
-    """How a service of the host is started once more, by itself, at the same address.
+    """The command that starts a service of the host again, at the same address.
 
     Args:
         command: the program and its arguments.
@@ -183,7 +183,7 @@ class Relaunch:
 
 @dataclass(frozen=True)
 class RelaunchInContainer:
-    """How a service in a container is started once more, at the same address, as its first process.
+    """The container that starts a service again, as its first process and at the same address.
 
     Args:
         spec: the container; it stays when the run has ended.

@@ -55,7 +55,7 @@ class Download:
 
 
 class Ended(NamedTuple):
-    """How a program ended.
+    """The result of a program.
 
     Args:
         failed: True if it failed or could not be started.

@@ -59,7 +59,7 @@ class CnnDailyMailDataSet(PreparedDataSet):
 
     @property
     def hub_files(self) -> HubFiles | None:
-        """The table of the validation split, if there is no local copy."""
+        """The table of the validation split in the hub; None if the data set has a local copy."""
         if self.parameters.source:
             return None
         return HubFiles("dataset", REPOSITORY, self.parameters.revision, include=(FILE,))

@@ -64,7 +64,7 @@ class OpenOrcaDataSet(PreparedDataSet):
 
     @property
     def hub_files(self) -> HubFiles | None:
-        """The table, under each of its names, if there is no local file."""
+        """The table in the hub, under each of its names; None if the data set has a local file."""
         parameters = self.parameters
         if parameters.source or not parameters.repository:
             return None

@@ -1,4 +1,4 @@
-"""What dnf 5 says: recorded from dnf5 5.4.6 with packages made for it."""
+"""The output of dnf 5 is read: recorded from dnf5 5.4.6 with packages made for it."""
 
 from __future__ import annotations
 
