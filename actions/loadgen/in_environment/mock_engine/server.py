@@ -189,7 +189,7 @@ class MockServer:
     async def _whole(self, answer: Answer, fault: str, writer: asyncio.StreamWriter) -> None:
         options = self._options
         if not answer.instant:
-            await asyncio.sleep(options.first_token_s + options.token_s * len(answer.parts))
+            await asyncio.sleep(options.first_token_s + options.token_s * (len(answer.parts) - 1))
         if fault == "die":
             os._exit(1)
         if fault == "malformed":
@@ -220,7 +220,7 @@ class MockServer:
             if answer.usage_of_parts:
                 event["usage"] = {"completion_tokens": answer.usage_of_parts[number]}
             _edited(writer, answer, number, event)
-            if token_s:
+            if token_s and number + 1 < len(parts):  # an engine ends its stream with the last token
                 await writer.drain()
                 await asyncio.sleep(token_s)
         await self._end(answer, writer)
