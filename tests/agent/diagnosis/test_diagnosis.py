@@ -450,6 +450,7 @@ def test_the_chance_that_noise_makes_runs_this_bad(runs: tuple[float, ...], tail
 
 
 @pytest.mark.parametrize(("hosts", "repeats"), [(16, 1), (16, 3), (40, 1)])
+@pytest.mark.costly
 def test_the_rates_of_errors_are_held(hosts: int, repeats: int) -> None:
     source, fleets = random.Random(hosts), 40  # noqa: S311 - noise
     alarms = found = 0
