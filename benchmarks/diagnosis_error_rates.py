@@ -2,10 +2,10 @@
 
 Fleets are simulated with normal noise and a number of hosts that are 7 % slow. They are judged by the default
 rules as ``vcagent diagnose`` does, by SuperBench's rule (5 % below the median, ``x < -0.05``) and by a plain
-z-score (3 standard deviations below the mean). The same seed gives the same figures. A fourth judge shows what
-is possible: each host's mean against those of the others, by Student's t at 5 % over all hosts. For one slow
-host, normal noise and an unknown spread between hosts no other test finds more (Ferguson, Proceedings of the
-Fourth Berkeley Symposium 1, 1961).
+z-score (3 standard deviations below the mean). The same seed gives the same figures. A fourth judge shows
+what is possible: each host's mean against those of the others, by Student's t at 5 % over all hosts. For one
+slow host, normal noise and an unknown spread between hosts no other test finds more (Ferguson, Proceedings of
+the Fourth Berkeley Symposium 1, 1961).
 
 A second part has noise that is not normal, one or three runs of each host, and many metrics at once: a fleet
 counts as falsely alarmed if a healthy host is named by any metric. The noise has the same standard deviation:

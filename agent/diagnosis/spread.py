@@ -199,7 +199,7 @@ class Sample:
         """Return the distance of a host from the other hosts that noise between runs cannot explain.
 
         It is the lower confidence limit of the difference between the mean of the host's runs and the mean of
-        the other hosts' means. Only the spread between the runs of one host counts (pooled over all hosts), so
+        the other hosts' means. Only the spread between the runs of a host counts (pooled over all hosts), so
         a few hosts suffice; but the spread between healthy hosts is not taken into account.
 
         Args:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.core.errors import UsageError
-from agent.fleet.ssh.config import read_ssh_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,6 +20,8 @@ _ASK_S = 30.0
 """Seconds for one host: canonical names are looked up, and a Match may run a program."""
 _AT_ONCE = 8
 _LOOP = "jumphost loop"
+_NO_SSHD = 1
+"""A port that no jump host listens on."""
 _LISTS = ("identityfile", "certificatefile")
 
 _Asked = tuple[str, "str | None", "int | None"]
@@ -78,8 +79,8 @@ class OpenSshOptions:
             done = self._asked(name, user, port)
             if done.returncode and _LOOP in done.stderr:
                 # ssh applies a jump host to all hosts, itself included, and then fails; here the route ends
-                # there.
-                jump = read_ssh_config(self._path).of(name, user, port).get("proxyjump")
+                # there. With another port it does not take the two for the same.
+                jump = read_options(self._asked(name, user, _NO_SSHD).stdout).get("proxyjump")
                 done = self._asked(name, user, port, "-o", "ProxyJump=none")
         except subprocess.TimeoutExpired:
             return UsageError(
