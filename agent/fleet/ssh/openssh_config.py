@@ -20,6 +20,7 @@ _ASK_S = 30.0
 """Seconds for one host: canonical names are looked up, and a Match may run a program."""
 _AT_ONCE = 8
 _LOOP = "jumphost loop"
+_INVALID = "contains invalid characters"
 _NO_SSHD = 1
 """A port that no jump host listens on."""
 _LISTS = ("identityfile", "certificatefile")
@@ -87,6 +88,11 @@ class OpenSshOptions:
                 f"ssh -G {name} did not answer within {_ASK_S:g} s",
                 where=str(self._path),
                 remedy="check Match exec and CanonicalizeHostname, or name another file with --ssh-config",
+            )
+        if done.returncode and _INVALID in done.stderr:
+            return UsageError(
+                f"ssh refuses {f'{user}@' if user else ''}{name}: {done.stderr.strip()}",
+                remedy="correct the address or the user in the inventory",
             )
         if done.returncode:
             return UsageError(
