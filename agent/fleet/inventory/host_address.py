@@ -39,6 +39,13 @@ def host_address(text: str, where: str | None = None) -> tuple[str, dict[str, An
     return found["bracketed"] or found["host"], variables
 
 
+def written_address(address: str, port: int | None = None) -> str:
+    """Return an address as ``host_address`` reads it: an IPv6 address with a port is in brackets."""
+    if port is None:
+        return address
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
 def _is_ipv6(text: str) -> bool:
     try:
         IPv6Address(text)
