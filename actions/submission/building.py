@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
-from actions.submission.accuracy import MOST_LOG_BYTES
+from actions.submission.accuracy import CUT, MOST_LOG_BYTES
 from actions.submission.checking import check_result, check_tree
 from actions.submission.findings import Finding
 from actions.submission.reruns import Rerun, Reruns, command_lines
@@ -41,7 +41,6 @@ _ASKED = {
 }
 """Name in user.conf of a scenario's load, the setting in LoadGen's log, and the factor to user.conf's
 unit."""
-_CUT = b"\n\n...\n\n"
 _PERCENT = 100
 
 
@@ -391,7 +390,7 @@ def _file_accuracy(place: Place, case: Case) -> None:
             if size <= MOST_LOG_BYTES:
                 shutil.copyfileobj(whole, target)
             else:
-                target.write(whole.read(_VIEWABLE_BYTES) + _CUT)
+                target.write(whole.read(_VIEWABLE_BYTES) + CUT)
                 whole.seek(size - _VIEWABLE_BYTES)
                 target.write(whole.read(_VIEWABLE_BYTES))
     (place.accuracy / ACCURACY_TEXT).write_text(text, encoding="utf-8")

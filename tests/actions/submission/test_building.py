@@ -335,6 +335,43 @@ def test_what_engine_and_loadgen_used_is_compared(make_run: RunMaker, build_tree
         assert f"{name} is {shown}, in the performance run {used[name]}" in missing.why
 
 
+@pytest.mark.parametrize("better", ["server_model_fingerprint", "server_model_sha256"])
+def test_the_same_model_in_another_package_folder_is_the_same_model(
+    make_run: RunMaker, build_tree: BuildTree, better: str
+) -> None:
+    run = make_run("datacenter", test06=TEST06)
+    for case in _CASES:
+        place = f"/packages-{case}/model"
+        write_settings(run / "mlperf" / case, model=place, tokenizer=place)
+        _summary(run, case, engine_model=place, server_model_file=place, **{better: "aa"})
+    assert build_tree(run, output="same")[1].missing == ()
+    _summary(run, "server-test06", **{better: "bb"})
+    (missing, _) = build_tree(run, output="other")[1].missing
+    assert f"{better} is bb, in the performance run aa" in missing.why
+
+
+def test_another_place_without_proof_of_the_same_model_is_another_model(
+    make_run: RunMaker, build_tree: BuildTree
+) -> None:
+    run = make_run("datacenter", test06=TEST06)
+    write_settings(run / "mlperf/server-test06", model="/packages-2/model")
+    (missing, _) = build_tree(run)[1].missing
+    assert "model is /packages-2/model, in the performance run /model" in missing.why
+
+
+def test_other_gpus_of_the_same_kind_are_the_same_settings(make_run: RunMaker, build_tree: BuildTree) -> None:
+    run = make_run("datacenter", test06=TEST06)
+    for place, case in enumerate(_CASES):
+        chosen = {"CUDA_VISIBLE_DEVICES": f"{place}"}
+        write_settings(run / "mlperf" / case, environment=chosen)
+        _summary(run, case, server_gpus=f"{place}", server_gpu_kinds="1x NVIDIA H100 80GB HBM3")
+    assert build_tree(run, output="same")[1].missing == ()
+    for other in ("2x NVIDIA H100 80GB HBM3", "1x NVIDIA H200"):
+        _summary(run, "server-test06", server_gpu_kinds=other)
+        (missing, _) = build_tree(run, output=other[:12].replace(" ", "-"))[1].missing
+        assert f"server_gpu_kinds is {other}, in the performance run 1x NVIDIA H100" in missing.why
+
+
 def test_the_compliance_run_with_the_same_settings_is_taken(
     make_run: RunMaker, build_tree: BuildTree
 ) -> None:
