@@ -17,10 +17,11 @@ from actions.loadgen.executor import LoadGenExecutor
 from actions.loadgen.parameters import LoadGenParameters
 from agent.component.registry import component_class
 from agent.core.errors import HostError
-from agent.facts import Facts
+from agent.facts import Facts, LocalHost
 from agent.facts.gpus import Gpu
 from agent.profile import Variables, applies_to, check, load, resolve
 from dependencies.models.hugging_face_model import HuggingFaceModel
+from dependencies.models.quark_quantization import QuarkQuantization
 from dependencies.python.environment_image.building import PythonEnvironmentImage
 from gpu_configs.vllm_engine import EngineSettings, engine_settings
 from tests.lab.vllm_environment import make_environment
@@ -178,7 +179,9 @@ def test_the_guides_variables_lead_to_model_and_data() -> None:
 
 
 def test_quark_quantises_the_model_that_is_measured() -> None:
-    profile = profile_with(Quark="true", CalibrationSource="/lab/calibration.pkl")
+    profile = profile_with(
+        Quark="true", CalibrationSource="/lab/calibration.pkl", Vendor="nvidia", Form="smoke"
+    )
     brought = enabled(profile.dependencies, profile)
     names = list(brought)
     assert names.index("FetchModel") < names.index("PrepareCalibration") < names.index("QuantiseModel")
@@ -190,6 +193,12 @@ def test_quark_quantises_the_model_that_is_measured() -> None:
     asked = case(profile, "offline-performance")
     assert asked.vllm is not None
     assert asked.vllm.model == "/packages/llama2-70b-fp8"
+    amd = profile_with(Quark="true")
+    brought = enabled(amd.dependencies, amd)
+    assert "InstallQuark" not in brought
+    unnamed = QuarkQuantization(QuarkQuantization.Parameters.model_validate(brought["QuantiseModel"]))
+    with pytest.raises(HostError, match="Quark has no environment"):
+        unnamed.plan(Facts(LocalHost(), modelled={"package_dir": Path("/packages")}))
     own = profile_with(Quark="true", QuarkEnvironment="/rocm")
     assert "InstallQuark" not in enabled(own.dependencies, own)
     without = profile_with()
