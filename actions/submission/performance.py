@@ -34,6 +34,8 @@ _RATES = (
 )
 """Rates of tokens, and of the samples that had them."""
 _LOADED = ("effective_performance_sample_count", "qsl_reported_performance_count")
+_INFERRED_TOKENS = "gptj"
+"""Beginning of the benchmarks whose tokens LoadGen counts as a constant for each sample, since v4.0."""
 _ENDPOINT_CONFIGS = ("config.yaml", "config.yml")
 
 
@@ -92,6 +94,10 @@ def performance_findings(
         return
     yield from _samples(place, asked, log)
     yield from _score(place, asked, log)
+    is_inferred = official.startswith(_INFERRED_TOKENS) and log.scenario in {"Offline", "Server"}
+    if is_inferred and not score_key(log).startswith("result_inferred_"):
+        text = f"the log has no inferred tokens per second, by which {place.round.name} ranks {official}"
+        yield Finding("score", text, "use LoadGen's own name of the model")
     limits = asked.limits.get(place.official_scenario)
     if limits is not None and log.scenario == "Server":
         yield from _limits(limits, log)
