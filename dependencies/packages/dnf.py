@@ -39,6 +39,10 @@ REMEDIES = (
         "a module stream hides it: dnf module reset nvidia-driver, or module_hotfixes=1 for its repository",
     ),
     (
+        r"excluded by versionlock",
+        "somebody's lock keeps that version out: see dnf versionlock list, and dnf versionlock delete",
+    ),
+    (
         (
             r"filtered out by exclude filtering|matches only excluded packages|"
             r"filtering kernel .* no precompiled|Skipping kernel installation"

@@ -141,6 +141,7 @@ def facts_of(*written: dict[str, Any]) -> Facts:
         "visible_devices": None,
         "hip_visible_devices": None,
         "dkms_builds": (),
+        "dnf_5": False,
         "apt_repositories": (),
         "nvidia_module_file": None,
     }
