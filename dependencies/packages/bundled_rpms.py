@@ -17,6 +17,7 @@ from agent.facts import Facts, LocalHost
 from agent.facts.bundle import RPMS
 from agent.facts.linux import ARCHITECTURE, DISTRIBUTION
 from dependencies.packages.dnf import REMEDIES, dnf_install
+from dependencies.packages.given_repositories import given_repositories, warning_of
 from dependencies.packages.package_lock import remedy_among
 
 if TYPE_CHECKING:
@@ -97,6 +98,8 @@ class _OtherDnf:
         text = repositories_of(fetching.facts[DISTRIBUTION], fetching.repositories)
         replace_text(self._root / "dnf.conf", _CONF.format(root=self._root, release=self._release))
         replace_text(self._root / "repos" / "distribution.repo", text)
+        if warning := warning_of(text):
+            fetching.say(warning)
 
     def add(self, repository: RpmRepositoryWish) -> None:
         """Add a repository with its key, as the host would."""
@@ -152,14 +155,7 @@ def repositories_of(distribution: Distribution, given: Path | None) -> str:
         HostError: if the file cannot be read, or this host has another distribution.
     """
     if given:
-        try:
-            return given.expanduser().read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise HostError(
-                f"the file of repositories cannot be read: {error}",
-                remedy="correct --repositories: a .repo file as in /etc/yum.repos.d",
-                lifted_by=LiftedBy.NOTHING,
-            ) from error
+        return given_repositories(given, f"a .repo file as in {_OWN_REPOSITORIES}")
     own = Facts(LocalHost())[DISTRIBUTION]
     release = distribution.version.partition(".")[0]
     if (own.id, own.version.partition(".")[0]) != (distribution.id, release):
