@@ -14,7 +14,7 @@ from agent.facts.kernel_headers import KERNEL_HEADERS, rpm_headers
 from agent.facts.linux import ARCHITECTURE, DISTRIBUTION, KERNEL
 from agent.facts.package_versions import HELD_PACKAGES
 from agent.facts.packages import APT_LISTS_AGE_S, AVAILABLE_PACKAGES, INSTALLED_PACKAGES
-from agent.facts.rpm_offers import RPM_DRIVER_OFFERS
+from agent.facts.rpm_offers import rpm_driver_offers
 from agent.facts.system_paths import SYSTEM_ROOT
 from dependencies.amd.releases import KEY_FINGERPRINT, ORIGIN, module_version
 from dependencies.packages.apt import run_apt
@@ -286,7 +286,7 @@ class AmdPackages:
             # Without lists nobody knows yet; the installation itself says so then.
             offered = facts[APT_LISTS_AGE_S] is None or name in facts[AVAILABLE_PACKAGES]
         else:
-            offered = any(offer.name == name for offer in facts[RPM_DRIVER_OFFERS])
+            offered = any(offer.name == name for offer in rpm_driver_offers(facts))
         if not offered:
             raise HostError(
                 f"amdgpu-dkms needs the headers of the kernel {kernel}, which no repository has",
