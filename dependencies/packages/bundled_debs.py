@@ -128,15 +128,23 @@ class OtherApt:
         replace_text(mine.file, mine.text(None if mine.key else ""))
         self._update()
 
-    def fetch(self, names: Sequence[str], *, recommends: bool, pins: Mapping[str, str] | None = None) -> None:
+    def fetch(
+        self,
+        names: Sequence[str],
+        *,
+        recommends: bool,
+        pins: Mapping[str, str] | None = None,
+        preferences: str = "",
+    ) -> None:
         """Put packages, with everything that they need, into the bundle's repositories.
 
         Args:
             names: the packages, with versions if these matter.
             recommends: whether recommended packages are fetched, too.
             pins: versions of packages that these may need.
+            preferences: further preferences (apt_preferences(5)).
         """
-        replace_text(self._root / "etc/apt/preferences", apt_preferences(pins or {}))
+        replace_text(self._root / "etc/apt/preferences", f"{apt_preferences(pins or {})}\n{preferences}")
         option = f"--{'' if recommends else 'no-'}install-recommends"
         command = ["apt-get", "--yes", option, "--allow-downgrades", "install", *names]
         listed = re.findall(r"^'(\S+)' (\S+) \d+", self._run([*command, "--print-uris"]), re.MULTILINE)
