@@ -130,6 +130,7 @@ def test_unknown_types_are_told_all_at_once_before_anything(run_profile: Run, tm
     [
         ({"valeu": 1}, "has no parameter 'valeu'; did you mean value"),
         ({"value": "much"}, "value: Input should be a valid number"),
+        ({"enabled": "no such place"}, "enabled: 'no such place' is neither true nor false"),
     ],
 )
 def test_wrong_parameters_are_named(run_profile: Run, parameters: dict[str, Any], message: str) -> None:
