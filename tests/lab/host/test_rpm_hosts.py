@@ -94,7 +94,7 @@ class RpmRoot:
         first = self.vcagent(version)
         assert first.returncode == 0, first.stdout + first.stderr
         second = self.vcagent(version)
-        assert "nothing to do" in second.stdout, second.stdout + second.stderr
+        assert "nothing to do" in second.stderr, second.stdout + second.stderr
         return first.stdout
 
     def driver(self) -> dict[str, str]:
