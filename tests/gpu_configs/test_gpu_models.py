@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,23 @@ def test_small_gpus_get_short_requests_and_too_small_ones_nothing() -> None:
 PARAMETERS, OUTER_PARAMETERS = 8.03e9, 2 * 128256 * 4096
 """Of Llama 3.1 8B, and of its embeddings and output layer, which vLLM does not quantise."""
 
+BESIDE_GIB = {2048: 2.2, 4096: 2.5, 8192: 3.1, 16384: 4.5}
+"""Memory for activations and CUDA graphs, by the tokens of a step."""
+
+
+@pytest.mark.parametrize(("file", "memory_mib"), [("h100", 81559), ("h200", 143771)])
+def test_what_vllm_needed_beside_weights_and_cache(file: str, memory_mib: int) -> None:
+    path = Path(__file__).parents[2] / "benchmarks" / "results" / f"{file}_llama3.1-8b.json"
+    report = json.loads(path.read_text(encoding="utf-8"))
+    parts = [part for part in report.values() if isinstance(part, dict)]
+    engines = [part["engine"] for part in parts if "num_gpu_blocks" in part.get("engine", {})]
+    assert len(engines) >= 3
+    for engine in engines:
+        cache = engine["num_gpu_blocks"] * engine["block_size"] * 2 * 32 * 8 * 128
+        share = memory_mib * 2**20 * engine["gpu_memory_utilization"]
+        beside = (share - cache - PARAMETERS - OUTER_PARAMETERS) / 2**30
+        assert 1.9 < beside <= BESIDE_GIB[engine["max_num_batched_tokens"]]
+
 
 @pytest.mark.parametrize(
     ("name", "memory_mib"),
@@ -152,7 +170,7 @@ def test_the_full_form_fits_into_24_gb(name: str, memory_mib: int) -> None:
     assert engine["kv_cache_dtype"] == ("fp8" if has_fp8 else "auto"), "Triton has no fp8 type before 8.9"
     assert ("attention_backend" in engine) == has_fp8, "FlashAttention reads a 16-bit cache"
     weights = PARAMETERS + OUTER_PARAMETERS
-    room = memory_mib * 2**20 * engine["gpu_memory_utilization"] - weights - 2.5 * 2**30
+    room = memory_mib * 2**20 * engine["gpu_memory_utilization"] - weights - BESIDE_GIB[4096] * 2**30
     per_token = 2 * 32 * 8 * 128 * (1 if has_fp8 else 2)
     sequences = settings.scenarios["Offline"].engine["max_num_seqs"]
     assert room > per_token * (870 + 128) * sequences, "the cache holds all queries at their mean length"
