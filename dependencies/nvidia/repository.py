@@ -111,18 +111,9 @@ class NvidiaRepository:
         if wish := self.apt_wish(facts):
             steps = wish.steps(facts, lock_timeout_s)
             return steps or ([] if wish.is_listed(facts) else [wish.refresh_step(facts, lock_timeout_s)])
-        uri, key = self._address(folder, machine, manager)
-        rpm = RpmRepositoryWish(
-            "vcagent-nvidia-cuda",
-            uri,
-            key,
-            signed_packages=True,
-            signed_index=False,
-            manager=str(manager),
-            module_hotfixes=True,
-        )
+        rpm = self.rpm_wish(facts)
         release = facts[DISTRIBUTION].version.partition(".")[0]
-        return rpm.steps(facts, {"releasever": release, "basearch": machine})
+        return rpm.steps(facts, {"releasever": release, "basearch": machine}) if rpm else []
 
     def apt_wish(self, facts: Facts) -> AptRepositoryWish | None:
         """Return the repository for a host with apt; None if there is none for the host."""
@@ -131,6 +122,22 @@ class NvidiaRepository:
             return None
         uri, key = self._address(folder, machine, "apt")
         return AptRepositoryWish("vcagent-nvidia-cuda", uri, "/", (), deb_architecture(machine), key)
+
+    def rpm_wish(self, facts: Facts) -> RpmRepositoryWish | None:
+        """Return the repository for a host with dnf; None if there is none for the host."""
+        folder, machine = repository_folder(facts[DISTRIBUTION]), facts[ARCHITECTURE]
+        if facts[PACKAGE_MANAGER] != "dnf" or not folder or machine not in _ARCHITECTURES:
+            return None
+        uri, key = self._address(folder, machine, "dnf")
+        return RpmRepositoryWish(
+            "vcagent-nvidia-cuda",
+            uri,
+            key,
+            signed_packages=True,
+            signed_index=False,
+            manager="dnf",
+            module_hotfixes=True,
+        )
 
     def _address(self, folder: str, machine: str, manager: str) -> tuple[str, SigningKey]:
         """Return the address of a distribution's folder, and its key."""

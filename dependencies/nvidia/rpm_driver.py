@@ -13,10 +13,10 @@ from agent.facts.files import text_of
 from agent.facts.package_solutions import dnf_solution
 from agent.facts.packages import INSTALLED_PACKAGES
 from agent.facts.repositories import RPM_REPOSITORIES
-from agent.facts.rpm_offers import NVIDIA_HOST, RPM_DRIVER_OFFERS, every_stream
+from agent.facts.rpm_offers import NVIDIA_HOST, every_stream, rpm_driver_offers
 from dependencies.nvidia.driver_packages import DriverPackages
 from dependencies.nvidia.packages import belongs_to_driver
-from dependencies.packages.dnf import REMEDIES, dnf_install, run_dnf, simulate_dnf
+from dependencies.packages.dnf import REMEDIES, dnf_install, from_bundle, run_dnf, simulate_dnf
 from dependencies.packages.epel import epel_steps
 from dependencies.packages.holding import version_lock_file, version_lock_steps
 from dependencies.packages.package_lock import remedy_among
@@ -36,14 +36,14 @@ class RpmDriverPackages(DriverPackages):
     """A driver's packages on a host of RHEL's family."""
 
     def _offers(self, facts: Facts) -> tuple[PackageOffer, ...]:
-        return facts[RPM_DRIVER_OFFERS]
+        return rpm_driver_offers(facts)
 
     def _solution(self, facts: Facts, candidate: Candidate) -> Fact[PackageSolution]:
         lock = VersionLock(version_lock_file(facts))
         program, *rest = self._install_command(facts, candidate)
         # vcagent's own locks are taken out before the change; others' are refused with their lines.
         free = [lock.without] if facts[text_of(lock.path)] else []
-        return dnf_solution([program, *free, *rest])
+        return dnf_solution(from_bundle(facts, [program, *free, *rest]))
 
     def _remedy(self, told: str) -> str | None:
         return remedy_among(REMEDIES, told)

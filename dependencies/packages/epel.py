@@ -9,7 +9,7 @@ from agent.component.component import Step, StepContext, StepOutcome
 from agent.core.errors import HostError
 from agent.facts.linux import DISTRIBUTION
 from agent.facts.packages import INSTALLED_PACKAGES
-from agent.facts.rpm_offers import RPM_DRIVER_OFFERS
+from agent.facts.rpm_offers import rpm_driver_offers
 from dependencies.packages.dnf import dnf_install, run_dnf
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def epel_steps(
     Raises:
         HostError: if nobody here offers it.
     """
-    offered = {offer.name for offer in facts[RPM_DRIVER_OFFERS]}
+    offered = {offer.name for offer in rpm_driver_offers(facts)}
     known = facts[INSTALLED_PACKAGES]
     if "dkms" in offered or ("dkms" in known and known["dkms"].installed):
         return []
@@ -57,7 +57,7 @@ def epel_steps(
         return StepOutcome("EPEL is known")
 
     def holds(after: Facts) -> bool:
-        return any(offer.name == "dkms" for offer in after[RPM_DRIVER_OFFERS])
+        return any(offer.name == "dkms" for offer in rpm_driver_offers(after))
 
     reason = f"the driver's module is built by dkms, which neither the distribution nor {vendor} has"
     return [Step("epel", reason, run, shlex.join(command), holds)]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from agent.facts import Facts
 
 _MARK = "Written by vcagent"
-_PLUGIN = "dnf-command(versionlock)"
+VERSION_LOCK = "dnf-command(versionlock)"
 """The capability that every distribution's package of that plugin provides."""
 
 
@@ -78,7 +78,7 @@ def version_lock_steps(facts: Facts, lock_timeout_s: float) -> list[Step]:
         )
     if settings is not None:
         return []
-    command = dnf_install("dnf", [(_PLUGIN, None)])
+    command = dnf_install("dnf", [(VERSION_LOCK, None)])
 
     def add(context: StepContext) -> StepOutcome:
         run_dnf(context, command, lock_timeout_s)

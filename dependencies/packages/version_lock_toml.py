@@ -1,7 +1,7 @@
 """The locks of dnf 5, a TOML file: packages that stay at their version; vcagent's entries have its comment.
 
-dnf 5 writes the file anew with every ``dnf versionlock add``, without the comments of TOML, but with those of
-the entries. The text of other entries is never changed here.
+With every ``dnf versionlock add``, dnf 5 writes the whole file again: without the comments of TOML, but with
+those of the entries. The text of other entries is never changed here.
 
 Source: dnf5, doc/commands/versionlock.8.rst, "Versionlock file format"; libdnf5/rpm/versionlock_config.cpp.
 """
