@@ -129,13 +129,13 @@ def views(text: str) -> Iterator[TextView]:
 
 def _decoded_forms(view: TextView) -> Iterator[TextView]:
     """Yield a view's forms after its escapes are decoded, which may be line breaks."""
-    decoded: TextView | None = view
     for _ in range(_DEPTH):
-        decoded = _unescaped(decoded)
+        decoded = _unescaped(view)
         if decoded is None:
             return
         yield decoded
         yield from _joined(decoded)
+        view = decoded
 
 
 def _has_escapes(text: str) -> bool:

@@ -211,7 +211,7 @@ def _json_arrays(text: str) -> Iterator[Row]:
         try:
             rows, place = DECODER.raw_decode(text, match.start())
         except (ValueError, RecursionError) as error:
-            raise ParseError(f"llama-bench's JSON is incomplete or ambiguous: {error}") from error
+            raise ParseError(f"llama-bench's JSON was cut, or is ambiguous: {error}") from error
         yield from (row for row in rows if isinstance(row, dict) and row.keys() >= _BENCH_KEYS)
 
 
@@ -226,7 +226,7 @@ def _json_lines(text: str, keys: set[str], begins: str) -> Iterator[Row]:
         except (ValueError, RecursionError) as error:
             if line.startswith(begins, start):
                 raise ParseError(
-                    f"a line of JSON is incomplete or ambiguous ({error}): {line[start : start + 60]}…"
+                    f"a line of JSON was cut, or is ambiguous ({error}): {line[start : start + 60]}…"
                 ) from error
             continue
         if isinstance(row, dict) and row.keys() >= keys:
