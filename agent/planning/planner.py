@@ -417,6 +417,8 @@ def _parameter_error(
         elif problem["type"] == "missing":
             what = known[own].description if own in known else ""
             lines.append(f"{place}: {element.type} needs the parameter {path!r}: {what or ''}")
+        elif problem["type"] == "bool_parsing":  # a profile's expression may say there what is wrong
+            lines.append(f"{place}: {path}: {problem['input']!r} is neither true nor false")
         else:
             lines.append(f"{place}: {path or element.type}: {problem['msg'].removeprefix('Value error, ')}")
     set_them = ",,,".join(f"{parameter}=…" for parameter in dict.fromkeys(parameters))

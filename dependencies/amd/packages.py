@@ -34,7 +34,7 @@ from dependencies.packages.package_managers import PackageWish, broken_packages,
 from dependencies.packages.rpm_repository import RpmRepositoryWish
 from dependencies.packages.signing_key import SigningKey
 from dependencies.packages.system_file import write_system_file
-from dependencies.packages.version_lock import AMD_LOCKS, foreign_locks, with_locks
+from dependencies.packages.version_lock import AMD_LOCKS, VersionLock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -205,7 +205,9 @@ class AmdPackages:
         steps = version_lock_steps(facts, self.lock_timeout_s)
 
         def text(now: Facts) -> str:
-            return with_locks(now[text_of(path)], amd_packages(now[INSTALLED_PACKAGES]), AMD_LOCKS)
+            return VersionLock(path).with_locks(
+                now[text_of(path)], amd_packages(now[INSTALLED_PACKAGES]), AMD_LOCKS
+            )
 
         def locked(now: Facts) -> bool:
             return bool(amd_packages(now[INSTALLED_PACKAGES])) and now[text_of(path)] == text(now)
@@ -227,12 +229,12 @@ class AmdPackages:
         if not self.apt:
             path = version_lock_file(facts)
             before = facts[text_of(path)] or ""
-            if with_locks(before, {}, AMD_LOCKS) == before:
+            if VersionLock(path).with_locks(before, {}, AMD_LOCKS) == before:
                 return []
 
             def free(context: StepContext) -> StepOutcome:
                 now = context.facts.fresh()[text_of(path)]
-                write_system_file(path, with_locks(now, {}, AMD_LOCKS).encode())
+                write_system_file(path, VersionLock(path).with_locks(now, {}, AMD_LOCKS).encode())
                 return StepOutcome("released")
 
             return [
@@ -261,7 +263,7 @@ class AmdPackages:
             remedy = f"apt-mark unhold {' '.join(foreign)}, or ask for the version that is installed"
         else:
             path = version_lock_file(facts)
-            foreign = foreign_locks(facts[text_of(path)], changing, {})
+            foreign = VersionLock(path).foreign_locks(facts[text_of(path)], changing, {})
             remedy = f"take these lines out of {path}, or ask for the version that they allow"
         if foreign:
             raise HostError(

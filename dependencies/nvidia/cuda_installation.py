@@ -241,8 +241,9 @@ class NvidiaCudaInstallation(Dependency):
         able = _can_install(facts)
         if wrong and not able:
             raise HostError(
-                f"{'; '.join(wrong)}; drivers are installed by apt, and by dnf on RHEL's family and Amazon "
-                f"Linux 2023; this host is {facts[DISTRIBUTION].name or facts[DISTRIBUTION].id} with "
+                f"{'; '.join(wrong)}; drivers are installed by apt, and by dnf on RHEL's family, Amazon "
+                "Linux 2023 and Fedora 42 to 44; this host is "
+                f"{facts[DISTRIBUTION].name or facts[DISTRIBUTION].id} with "
                 f"{facts[PACKAGE_MANAGER] or 'no package manager that is known'}",
                 remedy=f"{by_hand(facts[DISTRIBUTION].id)}; vcagent will accept it",
             )
@@ -311,9 +312,9 @@ _LATE = frozenset({"load", "reboot", "subnet-manager", "fabric-manager", "imex"}
 
 
 def _can_install(facts: Facts) -> bool:
-    """Return True for apt, and for dnf 4: dnf 5 and the others hold packages in other files."""
+    """Return True for apt, and for dnf where NVIDIA has a repository: others hold packages in other files."""
     if facts[PACKAGE_MANAGER] == "dnf":
-        return repository_folder(facts[DISTRIBUTION]).startswith(("rhel", "amzn"))
+        return bool(repository_folder(facts[DISTRIBUTION]))
     return facts[PACKAGE_MANAGER] == "apt"
 
 

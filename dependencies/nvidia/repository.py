@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 CUDA_REPOSITORIES = "https://developer.download.nvidia.com/compute/cuda/repos"
 _ARCHITECTURES = {"x86_64": "x86_64", "aarch64": "sbsa"}
 _RHEL = ("rhel", "rocky", "almalinux", "ol", "centos")
-_KEYS = {"debian13": "8793F200", "rhel10": "CDF6BA43"}
+_FEDORA = ("42", "43", "44")
+"""NVIDIA's folders; each has packages for one release."""
+_KEYS = {"debian13": "8793F200", "rhel10": "CDF6BA43", "fedora43": "1940C73E", "fedora44": "73CD9B30"}
 """The keys of folders that are not signed with the usual key of their format."""
 _USUAL_KEYS = {"apt": "3bf863cc", "dnf": "D42D0685"}
 _SPLIT_SINCE = 12
@@ -49,6 +51,8 @@ def repository_folder(distribution: Distribution) -> str:
         return f"debian{release}"
     if distribution.id in _RHEL and release in ("8", "9", "10"):
         return f"rhel{release}"
+    if distribution.id == "fedora" and release in _FEDORA:
+        return f"fedora{release}"
     return "amzn2023" if distribution.id == "amzn" and release == "2023" else ""
 
 

@@ -40,6 +40,10 @@ REMEDIES = (
         "a module stream hides it: dnf module reset nvidia-driver, or module_hotfixes=1 for its repository",
     ),
     (
+        r"excluded by versionlock",
+        "somebody's lock keeps that version out: see dnf versionlock list, and dnf versionlock delete",
+    ),
+    (
         (
             r"filtered out by exclude filtering|matches only excluded packages|"
             r"filtering kernel .* no precompiled|Skipping kernel installation"
@@ -75,6 +79,28 @@ REMEDIES = (
             r"GPG verification is enabled, but GPG signature"
         ),
         "renew the key of that repository, or remove the repository",
+    ),
+    (
+        r"file (\S+) conflicts between attempted installs of (\S+) and (\S+)",
+        "{1} and {2} come from repositories that do not go together: disable one of them",
+    ),
+    (
+        r"file (\S+) (?:from install of (\S+) )?conflicts with file from package (\S+)",
+        "{2} owns {0}: it is of another distributor or release; remove it, then run again",
+    ),
+    (
+        r"Status code: (?:404|403) for (\S+)",
+        (
+            "the server does not have {0}: correct or remove that repository in /etc/yum.repos.d; for a "
+            "package, dnf clean metadata and run again"
+        ),
+    ),
+    (
+        r"checksum doesn't match|[Cc]hecksum mismatch",
+        (
+            "that repository is being changed, or a proxy has old files of it: dnf clean metadata, and run "
+            "again in some minutes"
+        ),
     ),
     (
         r"Could not resolve host|Failed to download metadata|Cannot download|Connection timed out|Curl error",

@@ -37,6 +37,11 @@ def epel_steps(
     known = facts[INSTALLED_PACKAGES]
     if "dkms" in offered or ("dkms" in known and known["dkms"].installed):
         return []
+    if facts[DISTRIBUTION].id == "fedora":
+        raise HostError(
+            "the driver's module is built by dkms, which Fedora's own repository has, and it is not enabled",
+            remedy="enable it (dnf config-manager setopt fedora.enabled=1 updates.enabled=1), then run again",
+        )
     release = next((name for name in sorted(offered) if "epel-release" in name), "")
     number = facts[DISTRIBUTION].version.partition(".")[0]
     if not release or not allowed:
