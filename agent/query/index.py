@@ -31,7 +31,7 @@ _SLOW_BYTES = 64 << 20
 """From here on, reading runs takes seconds."""
 _LEAST_DUCKDB = 2
 _MEMORY = "512MB"
-"""DuckDB's part; with half of 1 GB, the index of 10,000 runs took 58 s of processor instead of 52 s."""
+"""DuckDB's part of the memory."""
 _MOST_THREADS = 8
 """Each reads JSON into 32 MB; a hundred of them would not leave any."""
 _SPILL = "spill-"
