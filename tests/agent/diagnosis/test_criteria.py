@@ -109,7 +109,7 @@ def test_a_choice_of_a_number_is_not_true_or_false(text: str) -> None:
     assert str(caught.value.remedy) == "compare something, such as x < -0.05"
 
 
-@pytest.mark.parametrize("arguments", ["*x", "**x", "*, x", "x, /", "x=1", "x, y", ""])
+@pytest.mark.parametrize("arguments", ["*x", "x, *y", "x, **y", "x, *, y", "x, /", "x=1", "x, y", ""])
 def test_a_lambda_takes_exactly_one_plain_argument(arguments: str) -> None:
     with pytest.raises(UsageError, match="must take one argument"):
         parse_criterion(f"lambda {arguments}: 1 < 2", ["x"])
