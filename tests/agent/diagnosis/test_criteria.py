@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.errors import UsageError
+from agent.diagnosis import criteria
 from agent.diagnosis.criteria import parse_criterion
 
 VARIANCE = ("x", "z", "worse")
@@ -94,3 +95,33 @@ def test_any_text_is_an_expression_or_refused(text: str) -> None:
     except UsageError:
         return
     assert set(criterion.names.values()) <= set(VARIANCE)
+
+
+@pytest.mark.parametrize("text", ["True", "False", "x < 1 if x > 0 else False", "not x"])
+def test_constants_and_choices_are_true_or_false(text: str) -> None:
+    assert parse_criterion(text, ["x"]).text == text
+
+
+@pytest.mark.parametrize("text", ["x < 1 if x > 0 else x", "x if x > 0 else x < 1", "x < 1 and x"])
+def test_a_choice_of_a_number_is_not_true_or_false(text: str) -> None:
+    with pytest.raises(UsageError, match="is neither true nor false") as caught:
+        parse_criterion(text, ["x"])
+    assert str(caught.value.remedy) == "compare something, such as x < -0.05"
+
+
+@pytest.mark.parametrize("arguments", ["*x", "x, *y", "x, **y", "x, *, y", "x, /", "x=1", "x, y", ""])
+def test_a_lambda_takes_exactly_one_plain_argument(arguments: str) -> None:
+    with pytest.raises(UsageError, match="must take one argument"):
+        parse_criterion(f"lambda {arguments}: 1 < 2", ["x"])
+
+
+def test_the_limits_of_length_and_depth_are_exact() -> None:
+    longest = "x < 1" + " " * (criteria._LONGEST - 5)
+    assert parse_criterion(longest, ["x"]).text == longest
+    with pytest.raises(UsageError, match="is longer than"):
+        parse_criterion(f"{longest} ", ["x"])
+    # not not … (x < 1): each "not" is a level, and the comparison with a name and its context are three.
+    deepest = "not " * (criteria._DEEPEST - 3) + "x < 1"
+    assert parse_criterion(deepest, ["x"]).holds({"x": 0.0}) is ((criteria._DEEPEST - 3) % 2 == 0)
+    with pytest.raises(UsageError, match="is nested deeper than"):
+        parse_criterion(f"not {deepest}", ["x"])
