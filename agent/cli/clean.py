@@ -209,12 +209,11 @@ def _all_locked(todo: list[Undoing]) -> ExitStack:
 
 
 def _show(found: list[Undoing]) -> None:
-    from rich.table import Table
     from rich.text import Text
 
-    from agent.core.terminal import safe_console
+    from agent.core.terminal import plain_table, safe_console
 
-    table = Table("", "run", "step", "what and why", box=None, pad_edge=False, header_style="bold")
+    table = plain_table("", "run", "step", "what and why")
     for undoing in found:
         name = f"{undoing.row.type}: {undoing.row.name}"
         if undoing.plan.steps:

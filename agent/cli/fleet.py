@@ -466,11 +466,9 @@ def hosts(inventory: Annotated[list[str], INVENTORY], limit: Limit = "", as_json
 
         print_document(FleetHostsDocument, {"hosts": found})
         return
-    from rich.table import Table
+    from agent.core.terminal import plain_table, safe_console
 
-    from agent.core.terminal import safe_console
-
-    table = Table("host", "address", "port", "user", "groups", "parameters")
+    table = plain_table("host", "address", "port", "user", "groups", "parameters")
     for host in found:
         parameters = ", ".join(f"{name}={value}" for name, value in host["parameters"].items())
         table.add_row(

@@ -194,10 +194,10 @@ class Controller:
             return
         lines = {error.line: None for error in self._unknown.values()}
         raise HostError(
-            f"the host keys of {len(lines)} servers are not known; nothing was started",
+            f"{count_of(len(lines), 'host key')} unknown; nothing was started",
             details=tuple(lines),
-            remedy="compare them with the hosts' own (ssh-keygen -lf on their consoles), "
-            "then accept them once: --accept-new-host-keys",
+            remedy="compare the fingerprints with the hosts' own (ssh-keygen -lf on their consoles), "
+            "then repeat the command with --accept-new-host-keys",
         )
 
     def _give_sudo_password(self, runs: Sequence[HostRun]) -> None:
