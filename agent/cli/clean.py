@@ -156,6 +156,7 @@ def clean_up(
     Raises:
         UsageError: if there is no terminal to ask on.
     """
+    from agent.core.counts import count_of
     from agent.core.errors import UsageError
     from agent.run.cleaning import survey
 
@@ -166,7 +167,7 @@ def clean_up(
     for path, why in found.left:
         say(f"left   {path}: {why}")
     for removal in found.removals:
-        size = f"{removal.files} files, {removal.size_bytes / 2**20:.1f} MiB"
+        size = f"{count_of(removal.files, 'file')}, {removal.size_bytes / 2**20:.1f} MiB"
         say(f"remove {removal.path}: {size}")
     if not found.removals:
         say("Nothing to remove.")

@@ -94,9 +94,10 @@ def _disarmed() -> Iterator[None]:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "vcagent"
         example = f"such as: {_EXAMPLES[command]}; " if command in _EXAMPLES else ""
+        listed = "commands" if hasattr(getattr(context, "command", None), "commands") else "options"
         raise UsageError(
             error.format_message(),  # type: ignore[attr-defined]
-            remedy=f"{example}{command} -h lists the {'options' if example else 'commands and options'}",
+            remedy=f"{example}{command} -h lists the {listed}",
         ) from error
 
 

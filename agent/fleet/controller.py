@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from agent.core.counts import count_of
 from agent.core.errors import ExitCode, HostError, UsageError, VcagentError, unexpected
 from agent.core.interruption import Interruption
 from agent.fleet.bundle import Bundles
@@ -17,7 +18,6 @@ from agent.fleet.stop_request import STOP_FILE, taken_stop
 from agent.fleet.transports import transport
 from agent.fleet.waves import Waves, share_of
 from agent.profile import load_sources
-from agent.report.quantities import count_of
 from agent.store.journal import now
 
 if TYPE_CHECKING:

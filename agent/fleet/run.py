@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from agent.core.counts import count_of
 from agent.core.errors import ExitCode, HostError, UsageError, VcagentError, host_errors, masking
 from agent.core.names import canonical
 from agent.core.safe_files import require_trust
@@ -25,7 +26,6 @@ from agent.fleet.status import HostPhase
 from agent.fleet.stop_request import ask_to_stop, forget_stop
 from agent.fleet.transports import transport
 from agent.profile import find, load_sources, set_parameters
-from agent.report.quantities import count_of
 from agent.run.request import RunRequest, kept_sources
 from agent.store.journal import Journal, now
 from agent.store.results import JOURNAL, ResultsFolder, new_run_id

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from agent.core.counts import count_of
 from agent.core.layout import print_entry, print_lines
 from agent.core.progress import duration
-from agent.report.quantities import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

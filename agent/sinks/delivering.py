@@ -15,6 +15,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from agent.core.counts import count_of
 from agent.sinks.base import RecordsRefusedError, SinkUnavailableError
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ class _Worker(threading.Thread):
         """Return a line about what the sink does not have; empty if it has everything."""
         journal, name = self._delivery.journal, self._delivery.sink.name
         refused = len(journal.refused(name))
-        more = f"; it refused {refused} records" if refused else ""
+        more = f"; it refused {count_of(refused, 'record')}" if refused else ""
         if self._done:
             return f"the sink {name}{more}".replace("; it", "", 1) if refused else ""
         count = journal.last_record_id() - journal.sink_position(name)[0]
