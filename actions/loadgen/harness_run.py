@@ -149,8 +149,8 @@ def run_harness(
     if ended.timed_out:
         raise ActionFailedError(
             f"the test did not end within {parameters.timeout:g} s and was stopped",
-            remedy="give it more time (--set SCENARIO.timeout=04:00:00, with the scenario of this element), or less "
-            "to do (minDuration, minQueryCount)",
+            remedy="give it more time (--set SCENARIO.timeout=04:00:00, with this element's scenario), "
+            "or less to do (minDuration, minQueryCount)",
         )
     result = read_result(case_dir / RESULT_NAME)
     if result is None:

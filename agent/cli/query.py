@@ -128,12 +128,12 @@ def _print_table(answer: Answer) -> None:
 
     from agent.cli.output import say
     from agent.core.layout import print_entry
-    from agent.core.terminal import plain_table, safe_console
+    from agent.core.terminal import plain_table, printable, safe_console
 
-    rows = [[_cell(value) for value in row] for row in islice(answer.rows, _MOST_ROWS)]
+    rows = [[printable(_cell(value)) for value in row] for row in islice(answer.rows, _MOST_ROWS)]
     more = next(answer.rows, None) is not None
     console = safe_console(highlight=False)
-    names = answer.columns
+    names = [printable(name) for name in answer.columns]
     longest = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
     least = [max(len(name), min(length, _LEAST_CELL)) for name, length in zip(names, longest, strict=True)]
     if sum(least) + _GAP * (len(names) - 1) <= console.width:

@@ -67,7 +67,9 @@ def print_columns(console: Console, titles: Sequence[str], rows: Sequence[Sequen
         rows: the cells.
     """
     widths = [max(len(row[place]) for row in (titles, *rows)) for place in range(len(titles))]
-    rule = ["─" * width for width in widths]
+    used = sum(widths[:-1]) + len(_GAP) * (len(widths) - 1)
+    last = max(len(titles[-1]), console.width - used) if console.is_terminal else len(titles[-1])
+    rule = ["─" * width for width in (*widths[:-1], min(widths[-1], last))]
     for number, row in enumerate((titles, rule, *rows)):
         cells = [f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)]
         line = Text(_GAP.join(cells).rstrip(), style="bold" if number == 0 else "")
