@@ -18,6 +18,16 @@ _KV_VALUES_PER_TOKEN = 2 * 32 * 8 * 128
 _MEAN_INPUT, _OUTPUT = 870, 128
 """Tokens of one query of llama3.1-8b's data set."""
 _ACTIVATIONS_GIB = 6
+"""Memory for everything but the cache and the weights at their nominal width.
+
+vLLM gives the cache what its share of the memory leaves beside the weights, the peak of the activations of
+one step, and the CUDA graphs (``Worker.determine_available_memory``, vllm/v1/worker/gpu_worker.py). The
+caches that it reported on an H100 and an H200 (benchmarks/results) leave for activations and graphs at most
+4.5 GiB with steps of 16,384 tokens, 3.1 GiB with 8,192, and 2.2 GiB with 2,048; 4,096 are taken as 2.5 GiB.
+Embeddings and output layer stay in 16 bits, which is 1.0 GiB more than fp8. Cards of "24 GB" report down to
+22.5 GiB, which makes their share 1.4 GiB less. Of the 6 GiB, 0.5 remain on an H200 and 1.1 on such a card.
+Its cache then holds 1.25 times the queries of Offline.
+"""
 _MOST_SEQUENCES = 1536
 """More gave no improvement on an H200."""
 _FEWEST_SERVER_SEQUENCES = 48

@@ -16,6 +16,7 @@ from agent.core.errors import HostError, LiftedBy
 from gpu_configs.engine_model import reads_fp8_cache
 from gpu_configs.gpu_model import gpu_model
 from gpu_configs.roofline import quantization_config
+from gpu_configs.vllm_steps import fitting_steps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +33,8 @@ _ARGUMENTS = Path(__file__).with_name("vllm_arguments.txt")
 """The fields of EngineArgs and AsyncEngineArgs of vLLM 0.22.1 (vllm/engine/arg_utils.py)."""
 _ANY_CACHE = "FLASHINFER"
 """The attention backend that reads an fp8 cache on older GPUs too; nvcc compiles it on the host."""
+_BACKEND_VARIABLE = "VLLM_ATTENTION_BACKEND"
+"""Older versions of vLLM read it; 0.22.1 has the argument ``attention_backend`` in its place."""
 _HARNESS_DEFAULT = "max_model_len"
 """An argument for which the harness has a default; leaving it out does not select vLLM's own default."""
 _WEIGHTS_SHARE = 0.6
@@ -117,7 +120,8 @@ def engine_settings(
         gpus: the host's GPUs; empty for a host without GPUs (vLLM for CPU).
 
     Raises:
-        HostError: if the GPU cannot read the cache that the profile asks for.
+        HostError: if the GPU cannot read the cache that the profile asks for, or if the profile's step
+            is too short for its other arguments.
     """
     count = asked.gpus or len(gpus)
     kind = gpu_model(gpus[0].name) if gpus else None
@@ -134,6 +138,8 @@ def engine_settings(
             f"the weights are quantised already ({quantized.get('quant_method', 'by an unknown method')})"
         )
     engine.update(asked.llm_config)
+    origin += _choose_attention(engine, asked)
+    engine = fitting_steps(engine, asked.llm_config)
     _require_readable_cache(engine, kind)
     origin += _strangers(asked.llm_config)
     if count > 1:
@@ -170,7 +176,7 @@ def _require_readable_cache(engine: Mapping[str, Any], kind: GpuModel | None) ->
         kind is None
         or not cache.startswith("fp8")
         or reads_fp8_cache(kind.compute_capability)
-        or engine.get("attention_backend") == _ANY_CACHE
+        or _attention_backend(engine) == _ANY_CACHE
     ):
         return
     raise HostError(
@@ -180,6 +186,30 @@ def _require_readable_cache(engine: Mapping[str, Any], kind: GpuModel | None) ->
         "it), or, where nvcc is installed, add attention_backend: FLASHINFER",
         lifted_by=LiftedBy.NOTHING,
     )
+
+
+def _choose_attention(engine: dict[str, Any], asked: VllmParameters) -> list[str]:
+    """Let the profile's attention backend replace a derived one, whichever way the profile names it.
+
+    vLLM refuses the argument ``attention_backend`` beside ``attention_config`` with a backend.
+    """
+    if "attention_backend" in asked.llm_config:
+        return []
+    if (asked.llm_config.get("attention_config") or {}).get("backend"):
+        engine.pop("attention_backend", None)
+    elif backend := asked.environment.get(_BACKEND_VARIABLE):
+        engine["attention_backend"] = backend
+        return [f"attention_backend {backend}: vLLM 0.22.1 does not read {_BACKEND_VARIABLE}"]
+    return []
+
+
+def _attention_backend(engine: Mapping[str, Any]) -> str:
+    """Return the name of the attention backend in capitals; empty if vLLM chooses.
+
+    vLLM takes it from either of two arguments, in any case (vllm/config/attention.py).
+    """
+    named = engine.get("attention_backend") or (engine.get("attention_config") or {}).get("backend")
+    return str(named or "").upper()
 
 
 def _is_static_fp8(config: Mapping[str, Any]) -> bool:
@@ -287,4 +317,4 @@ def smaller(engine: Mapping[str, Any], *, keep_share: bool = False) -> dict[str,
     if not keep_share:
         share = float(engine.get("gpu_memory_utilization", 0.92))
         less["gpu_memory_utilization"] = round(max(_LEAST_SHARE, share - _SMALLER_SHARE), 2)
-    return less
+    return fitting_steps(less, {})

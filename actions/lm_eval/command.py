@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpu_configs.vllm_steps import fitting_steps
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -30,15 +32,16 @@ def sized_for(asked: LmEvalParameters, gpus: Iterable[Gpu]) -> LmEvalParameters:
     """Return the parameters of vLLM, with shorter steps if a GPU has at most 24 GiB.
 
     Args:
-        asked: the parameters; a step length of the profile stays.
+        asked: the parameters; the profile's arguments of vLLM stay, and lengthen the steps if they must.
         gpus: the GPUs to use.
+
+    Raises:
+        HostError: if the profile's arguments contradict each other.
     """
+    arguments = asked.model_args
     is_small = any(gpu.memory_mib is not None and gpu.memory_mib <= _SMALL_MIB for gpu in gpus)
-    if not is_small:
-        return asked
-    return asked.model_copy(
-        update={"model_args": {"max_num_batched_tokens": _SMALL_STEP_TOKENS, **asked.model_args}}
-    )
+    shorter = {"max_num_batched_tokens": _SMALL_STEP_TOKENS} if is_small else {}
+    return asked.model_copy(update={"model_args": fitting_steps({**shorter, **arguments}, arguments)})
 
 
 def tasks_folder(asked: LmEvalParameters) -> Path:

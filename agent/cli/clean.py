@@ -14,9 +14,12 @@ from agent.cli.options import AsJson, PackageDir, ResultsDir
 from agent.cli.output import print_document, say
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from agent.facts import Facts
     from agent.run.cleaning import Cleaning
     from agent.run.undoing import Undoing
+    from agent.store.serving import Serving
 
 
 def clean(
@@ -40,11 +43,13 @@ def clean(
     """Undo the changes to this host that the journals of runs recorded, and nothing else.
 
     The changes are shown first. A thing that was changed since is left as it is, and reported.
+    A server that --keep-serving left running is ended.
     To remove runs or packages, use vcagent --clean.
     """
     from agent.core.errors import ExitCode, UsageError
     from agent.facts import Facts, LocalHost
     from agent.facts.agent_paths import PACKAGE_DIR
+    from agent.run.keeping import kept_servers
     from agent.run.undoing import undoings
     from agent.store.results import ResultsFolder
 
@@ -59,25 +64,62 @@ def clean(
     facts = Facts(LocalHost(), {PACKAGE_DIR.name: package_dir.absolute()} if package_dir else {})
     found = undoings(runs, facts)
     todo = [undoing for undoing in found if undoing.plan.steps]
+    servers = kept_servers(runs)
     if not as_json:
         for path, why in distrusted.items():
             say(f"left {path}: {why}")
+        _show_servers(servers)
         _show(found)
-        if not todo:
+        if not todo and not servers:
             say("Nothing to undo.")
-    if todo and not yes and (as_json or not sys.stdin.isatty()):
+    if (todo or servers) and not yes and (as_json or not sys.stdin.isatty()):
         raise UsageError("nobody is here to ask", remedy="add --yes to undo the steps")
-    if todo and not yes and not typer.confirm(f"Undo {len(todo)} step{'s' * (len(todo) != 1)}?"):
+    if (todo or servers) and not yes and not typer.confirm(_question(len(todo), len(servers))):
         return
+    _end(servers)
     left, failed = _take_back(todo, facts, quiet=as_json)
     if as_json:
         from agent.store.command_documents import CleanDocument
 
         changes = [{"name": str(path), "done": False, "why": why} for path, why in distrusted.items()]
+        changes += _ended(servers)
         changes += [_as_dict(undoing, left.get(id(undoing), "")) for undoing in found]
         print_document(CleanDocument, {"changes": changes})
     if failed:
         raise typer.Exit(ExitCode.DEPENDENCY_FAILED)
+
+
+def _question(steps: int, servers: int) -> str:
+    parts = [f"undo {steps} step{'s' * (steps != 1)}"] * bool(steps)
+    parts += [f"end {servers} server{'s' * (servers != 1)}"] * bool(servers)
+    return f"{' and '.join(parts)}?".capitalize()
+
+
+def _show_servers(servers: Sequence[tuple[Path, Serving]]) -> None:
+    for run, serving in servers:
+        say(f"end    {serving.shown}, the server of {run.name}: {serving.how_to_stop}")
+
+
+def _end(servers: Sequence[tuple[Path, Serving]]) -> None:
+    from agent.run.keeping import end_serving
+    from agent.store.results import ResultsFolder
+
+    for run, _ in servers:
+        with ResultsFolder(run.parent).locked("clean"):
+            end_serving(run)
+
+
+def _ended(servers: Sequence[tuple[Path, Serving]]) -> list[dict[str, Any]]:
+    """Return the rows of servers that were ended, for the JSON document."""
+    return [
+        {
+            "name": f"server: {serving.shown}",
+            "run_id": run.name,
+            "commands": [serving.how_to_stop],
+            "done": True,
+        }
+        for run, serving in servers
+    ]
 
 
 def _take_back(todo: list[Undoing], facts: Facts, *, quiet: bool) -> tuple[dict[int, str], int]:
@@ -166,6 +208,7 @@ def clean_up(
         return
     for path, why in found.left:
         say(f"left   {path}: {why}")
+    _show_servers(found.servers)
     for removal in found.removals:
         size = f"{count_of(removal.files, 'file')}, {removal.size_bytes / 2**20:.1f} MiB"
         say(f"remove {removal.path}: {size}")
@@ -191,6 +234,7 @@ def _clean_up_as_json(found: Cleaning, *, yes: bool) -> None:
     changes: list[dict[str, Any]] = [
         {"name": str(path), "done": False, "why": str(why)} for path, why in (*found.left, *kept.items())
     ]
+    changes += _ended(found.servers)
     changes += [
         {"name": str(removal.path), "size_bytes": removal.size_bytes, "done": True}
         for removal in found.removals

@@ -17,13 +17,17 @@ from agent.core.safe_files import make_folder, replace_text, require_trust, writ
 from agent.facts import Facts, LocalHost
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.host.containers.records import has_containers
+from agent.run.keeping import end_serving, kept_servers
 from agent.run.undoing import undoings
 from agent.store.journal import Journal
 from agent.store.results import JOURNAL, METRICS_FILE, NAMED, RUN_FILE, ResultsFolder, open_own
+from agent.store.serving import SERVING_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
     from pathlib import Path
+
+    from agent.store.serving import Serving
 
 TARGETS = ("logs", "packages", "state", "temp", "all")
 PACKAGE_MARKER = ".vcagent-packages"
@@ -37,6 +41,7 @@ _OF_A_RUN = frozenset(
     {
         JOURNAL, f"{JOURNAL}-wal", f"{JOURNAL}-shm", RUN_FILE, METRICS_FILE, "metrics.csv", "logs", "rollup",
         "report.html", "containers", "temp", NAMED,
+        SERVING_FILE,
     }
 )  # fmt: skip
 """Names of the files and folders that vcagent writes into a run's folder, besides the folders of cases."""
@@ -61,6 +66,8 @@ class Cleaning:
         results: the folder of all runs.
         packages: the package folder.
         runs: the folders of runs among the removals.
+        servers: servers to end, with the folders of their runs: those of the runs that are removed, and
+            all if packages are removed, because a server may use them.
     """
 
     removals: tuple[Removal, ...]
@@ -68,9 +75,12 @@ class Cleaning:
     results: Path
     packages: Path
     runs: frozenset[Path]
+    servers: tuple[tuple[Path, Serving], ...]
 
     def carry_out(self) -> dict[Path, str]:
         """Remove everything in ``removals``, the packages first: the journals of the runs know about them.
+
+        Servers that runs left are ended before that.
 
         Returns:
             The runs that are kept after all, with the reasons: they changed the host since the survey.
@@ -87,6 +97,8 @@ class Cleaning:
                 locks.enter_context(folder.locked("--clean"))
             if entries:
                 locks.enter_context(_locked(self.packages, fcntl.LOCK_EX))
+            for run, _ in self.servers:
+                end_serving(run)
             for path in entries:
                 _remove(path)
             for run in sorted(self.runs):
@@ -161,7 +173,9 @@ def survey(targets: str, results_dir: Path, package_dir: Path | None) -> Cleanin
                     for entry in sorted(run.iterdir())
                     if entry.name not in own
                 ]
-    return Cleaning(tuple(removals), tuple(left), folder.path, packages, frozenset(of_runs))
+        has_packages = len(removals) > len(of_runs)
+        servers = kept_servers(run for run in runs if has_packages or run in of_runs)
+    return Cleaning(tuple(removals), tuple(left), folder.path, packages, frozenset(of_runs), tuple(servers))
 
 
 def _survey_packages(

@@ -1,4 +1,4 @@
-"""Starts a service of a run again, so that it keeps running after the run (--keep-serving)."""
+"""Starts a service of a run again, so that it keeps running after the run (--keep-serving), and ends it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from urllib.parse import urlsplit
 import psutil
 
 from agent.component.component import RelaunchInContainer
-from agent.core.errors import ActionFailedError, ContainerError, InterruptedRunError
-from agent.core.safe_files import append_to
-from agent.store.serving import Serving
+from agent.core.errors import ActionFailedError, ContainerError, HostError, InterruptedRunError
+from agent.core.safe_files import append_to, written_by_root
+from agent.host.processes.tree import end_found
+from agent.store.serving import SERVING_FILE, Serving, still_serving
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from agent.component.component import Relaunch, Service
@@ -32,6 +33,8 @@ _LIMIT_S = 1800.0
 """Longest time for a server to start: a model of hundreds of GB is read from disk."""
 _POLL_S = 0.1
 _REPLY_S = 5.0
+_GRACE_S = 10.0
+"""Time for a server to end by itself, before its processes are killed."""
 _OWN_VARIABLES = "VCAGENT_"
 _STAYING: list[subprocess.Popen[bytes]] = []
 """Servers that keep running. They are referenced here because Python warns if a process object is deleted
@@ -59,6 +62,56 @@ def keep_serving(service: Service, run_dir: Path, stop: threading.Event, process
         serving = _on_host(service, service.relaunch, run_dir, stop)
     serving.write(run_dir)
     return serving
+
+
+def kept_servers(runs: Iterable[Path]) -> list[tuple[Path, Serving]]:
+    """Return the servers that runs left and that still run, with the folders of their runs.
+
+    For root, only a note that root alone could write names a process to end.
+    """
+    trusted = [run for run in runs if os.geteuid() != 0 or written_by_root(run / SERVING_FILE)]
+    return [(run, serving) for run in trusted if (serving := still_serving(run))]
+
+
+def end_serving(run_dir: Path) -> None:
+    """End the server that a run left, if it still runs: its container, or its process and all in its session.
+
+    Raises:
+        HostError: if the process does not end, such as one of another user.
+        ContainerError: if the container engine does not remove its container.
+    """
+    found = kept_servers([run_dir])
+    if not found:
+        return
+    ((_, serving),) = found
+    if serving.container:
+        from agent.host.containers.engine import remove_containers
+
+        remove_containers(run_dir.name, kept_too=True, name=serving.container)
+    else:
+        end_found(lambda: _session_of(serving), _GRACE_S)
+    if still_serving(run_dir):
+        raise HostError(
+            f"the server {serving.shown} of {run_dir.name} did not end",
+            remedy=f"end it: {serving.how_to_stop}",
+        )
+    (run_dir / SERVING_FILE).unlink(missing_ok=True)
+
+
+def _session_of(serving: Serving) -> list[psutil.Process]:
+    """Return the processes of a server: those of its session, and its descendants elsewhere.
+
+    Linux gives the number of a session to no other process while the session has members.
+    """
+    found: set[psutil.Process] = set()
+    for process in psutil.process_iter():
+        with suppress(OSError, psutil.Error):
+            if os.getsid(process.pid) == serving.pid and process.create_time() >= serving.created_s:
+                found.add(process)
+    for process in tuple(found):
+        with suppress(psutil.Error):
+            found |= set(process.children(recursive=True))
+    return list(found)
 
 
 def _in_container(
@@ -91,9 +144,7 @@ def _in_container(
         except BaseException:
             container.remove()
             raise
-    return Serving(
-        service.name, url, model, pid, created_s, log, stop_command=f"docker rm --force {container.name}"
-    )
+    return Serving(service.name, url, model, pid, created_s, log, container=container.name)
 
 
 def _ended(container: Container) -> str | None:

@@ -28,7 +28,7 @@ class Serving:
         pid: its process, which leads a group of its own.
         created_s: when that process began, in seconds since 1970: a number alone may be another's later.
         log: the file that gets its output; of a container the command that shows it.
-        stop_command: the command that ends it; empty for a process group of the host.
+        container: the name of its container; empty for a process group of the host.
     """
 
     name: str
@@ -37,12 +37,17 @@ class Serving:
     pid: int
     created_s: float
     log: str
-    stop_command: str = ""
+    container: str = ""
 
     @property
     def how_to_stop(self) -> str:
         """The command that ends it, with all that it started."""
-        return self.stop_command or f"kill -- -{self.pid}"
+        return f"docker rm --force {self.container}" if self.container else f"kill -- -{self.pid}"
+
+    @property
+    def shown(self) -> str:
+        """What it serves and where, for a person."""
+        return f"{self.model or self.name} at {self.url}"
 
     def write(self, run_dir: Path) -> None:
         """Note it in the run's folder."""

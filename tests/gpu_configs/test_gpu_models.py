@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,23 @@ def test_small_gpus_get_short_requests_and_too_small_ones_nothing() -> None:
 PARAMETERS, OUTER_PARAMETERS = 8.03e9, 2 * 128256 * 4096
 """Of Llama 3.1 8B, and of its embeddings and output layer, which vLLM does not quantise."""
 
+BESIDE_GIB = {2048: 2.2, 4096: 2.5, 8192: 3.1, 16384: 4.5}
+"""Memory for activations and CUDA graphs, by the tokens of a step."""
+
+
+@pytest.mark.parametrize(("file", "memory_mib"), [("h100", 81559), ("h200", 143771)])
+def test_what_vllm_needed_beside_weights_and_cache(file: str, memory_mib: int) -> None:
+    path = Path(__file__).parents[2] / "benchmarks" / "results" / f"{file}_llama3.1-8b.json"
+    report = json.loads(path.read_text(encoding="utf-8"))
+    parts = [part for part in report.values() if isinstance(part, dict)]
+    engines = [part["engine"] for part in parts if "num_gpu_blocks" in part.get("engine", {})]
+    assert len(engines) >= 3
+    for engine in engines:
+        cache = engine["num_gpu_blocks"] * engine["block_size"] * 2 * 32 * 8 * 128
+        share = memory_mib * 2**20 * engine["gpu_memory_utilization"]
+        beside = (share - cache - PARAMETERS - OUTER_PARAMETERS) / 2**30
+        assert 1.9 < beside <= BESIDE_GIB[engine["max_num_batched_tokens"]]
+
 
 @pytest.mark.parametrize(
     ("name", "memory_mib"),
@@ -152,7 +170,7 @@ def test_the_full_form_fits_into_24_gb(name: str, memory_mib: int) -> None:
     assert engine["kv_cache_dtype"] == ("fp8" if has_fp8 else "auto"), "Triton has no fp8 type before 8.9"
     assert ("attention_backend" in engine) == has_fp8, "FlashAttention reads a 16-bit cache"
     weights = PARAMETERS + OUTER_PARAMETERS
-    room = memory_mib * 2**20 * engine["gpu_memory_utilization"] - weights - 2.5 * 2**30
+    room = memory_mib * 2**20 * engine["gpu_memory_utilization"] - weights - BESIDE_GIB[4096] * 2**30
     per_token = 2 * 32 * 8 * 128 * (1 if has_fp8 else 2)
     sequences = settings.scenarios["Offline"].engine["max_num_seqs"]
     assert room > per_token * (870 + 128) * sequences, "the cache holds all queries at their mean length"
@@ -169,11 +187,11 @@ COMMON = [
     "0x1eb8", "0x2237", "0x2236", "0x20b7", "0x27b8", "0x1db1", "0x1db5", "0x2230", "0x2235", "0x26b9",
     "0x2684", "0x2b85", "0x2bb1", "0x2bb5", "0x20b0", "0x20b5", "0x2330", "0x2335", "0x2901", "0x2941",
     "0x3182", "0x26b5", "0x2329", "0x233b", "0x2342", "0x2348", "0x31c2", "0x29bc", "0x2c3a",
-    "0x2204", "0x2231",
+    "0x2204", "0x2231", "0x232c", "0x2e12",
 ]  # fmt: skip
 """Fixtures for T4, A10G, A10, A30, L4, V100, RTX A6000, A40, L40S, RTX 4090 and 5090, RTX PRO 6000, A100,
-H100, H200, B200, GB200, B300, L40, H20, H200 NVL, GH200, GB300, B100, RTX PRO 4500, RTX 3090 and
-RTX A5000."""
+H100, H200, B200, GB200, B300, L40, H20, H200 NVL, GH200, GB300, B100, RTX PRO 4500, RTX 3090, RTX A5000,
+H20-3e and GB10."""
 
 
 @pytest.mark.parametrize("pci_id", COMMON)

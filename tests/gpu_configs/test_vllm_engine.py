@@ -53,6 +53,22 @@ def test_an_fp8_cache_is_refused_where_no_kernel_reads_it(name: str, dtype: str)
         engine_settings(asked, model="llama3.1-8b", scenario="Offline", gpus=gpus(name))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"max_num_batched_tokens": 512, "max_num_seqs": 1024}, "512 with max_num_seqs 1024"),
+        (
+            {"max_num_batched_tokens": "2048", "enable_chunked_prefill": False, "max_model_len": 4096},
+            "2048 with max_model_len 4096 without chunked prefill",
+        ),
+    ],
+)
+def test_steps_that_vllm_refuses_are_refused_by_the_plan(arguments: dict[str, Any], words: str) -> None:
+    asked = VllmParameters(model="/models/m", llm_config=arguments)
+    with pytest.raises(HostError, match=f"vLLM refuses max_num_batched_tokens {words}"):
+        engine_settings(asked, model="llama3.1-8b", scenario="Offline", gpus=gpus("NVIDIA L4"))
+
+
 _FP8 = {"type": "float", "num_bits": 8, "strategy": "tensor", "dynamic": False}
 
 
@@ -161,7 +177,7 @@ def test_what_the_harness_decides_is_refused(name: str, value: object) -> None:
         ("NVIDIA GH200 480GB", "GH200 96GB"),
         ("NVIDIA GH200 144G HBM3e", "GH200 144GB"),
         ("NVIDIA H20", "H20"),
-        ("NVIDIA H20-3e", None),
+        ("NVIDIA H20-3e", "H20-3e"),
         ("NVIDIA A100-SXM4-40GB", "A100 40GB"),
         ("NVIDIA A100-PCIE-40GB", "A100 40GB"),
         ("NVIDIA A100 80GB PCIe", "A100 80GB"),

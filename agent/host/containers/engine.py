@@ -360,12 +360,15 @@ class ContainerEngine:
         )
 
 
-def remove_containers(run_id: str, *, kept_too: bool = False, address: str | None = None) -> list[str]:
+def remove_containers(
+    run_id: str, *, kept_too: bool = False, name: str = "", address: str | None = None
+) -> list[str]:
     """Remove the containers of a run, and their secret files; return their names.
 
     Args:
         run_id: the run.
         kept_too: True to remove also those marked as kept.
+        name: the name of the only container to remove; empty for all of the run.
         address: the engine's; see ``connect``.
 
     Raises:
@@ -377,10 +380,12 @@ def remove_containers(run_id: str, *, kept_too: bool = False, address: str | Non
         for found in client.containers(all=True, filters={"label": f"{RUN_LABEL}={run_id}"}):
             if not kept_too and (found.get("Labels") or {}).get(KEEP_LABEL):
                 continue
-            name = str(found["Names"][0]).lstrip("/")
+            own = str(found["Names"][0]).lstrip("/")
+            if name and own != name:
+                continue
             remove_container(client, found["Id"])
-            remove_secret_files(name)
-            removed.append(name)
+            remove_secret_files(own)
+            removed.append(own)
     client.close()
     return removed
 

@@ -303,6 +303,17 @@ def test_the_gpus_that_were_chosen_are_those_that_it_sees(devices: str | None, s
     [
         (23028, {}, "pretrained=/models/m,max_num_batched_tokens=1024 "),
         (23028, {"model_args": {"max_num_batched_tokens": 256}}, "=/models/m,max_num_batched_tokens=256 "),
+        (23028, {"model_args": {"max_num_seqs": 2048}}, "max_num_batched_tokens=2048,max_num_seqs=2048 "),
+        (
+            23028,
+            {"model_args": {"enable_chunked_prefill": "false", "max_model_len": 4096}},
+            "max_num_batched_tokens=4096,enable_chunked_prefill=false,max_model_len=4096 ",
+        ),
+        (
+            23028,
+            {"model_args": {"enable_chunked_prefill": False}},
+            "pretrained=/models/m,enable_chunked_prefill=False ",
+        ),
         (46068, {}, "pretrained=/models/m "),
         (None, {}, "pretrained=/models/m "),
         (23028, {"backend": "hf"}, "pretrained=/models/m "),

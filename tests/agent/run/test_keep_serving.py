@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -12,12 +13,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from unittest.mock import MagicMock
 
+import psutil
 import pytest
 
 from actions.commands.readiness import answers
 from agent.component.component import RelaunchInContainer, Service
 from agent.core.errors import ActionFailedError, ExitCode
 from agent.core.progress import RunProgress
+from agent.run import keeping
 from agent.run.keeping import keep_serving
 from agent.run.request import RunRequest
 from agent.run.session import FinishedRun, start
@@ -135,6 +138,65 @@ def test_a_run_without_a_server_says_so(tmp_path: Path) -> None:
     )
     finished = start(request, RunProgress())
     assert any("no server of this run can stay" in warning for warning in finished.outcome.warnings)
+
+
+def test_clean_ends_the_server_with_all_of_its_session(
+    run_profile: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # The second process holds no port and ignores the polite signal.
+    helper = f"(trap '' TERM; echo $$ >{tmp_path}/started; exec sleep 601) & exec {SERVER}"
+    finished = run_profile(served(("web", helper)), keep_serving=True)
+    serving = still_serving(finished.run_dir)
+    assert serving is not None
+    monkeypatch.setattr(keeping, "_GRACE_S", 0.5)
+    clean = ("clean", "--dependencies", "--results-dir", str(finished.run_dir.parent))
+    code, out, err = vcagent(capsys, monkeypatch, *clean)
+    assert code == ExitCode.USAGE
+    assert "nobody is here to ask" in err
+    assert f"end web at {serving.url}, the server of {finished.run_dir.name}" in " ".join(out.split())
+    assert still_serving(finished.run_dir)
+    code, out, _ = vcagent(capsys, monkeypatch, *clean, "--yes", "--json")
+    (row,) = json.loads(out)["changes"]
+    assert (code, row["name"], row["done"]) == (0, f"server: web at {serving.url}", True)
+    members = [process for process in psutil.process_iter() if os.getsid(process.pid) == serving.pid]
+    assert {process.status() for process in members} <= {psutil.STATUS_ZOMBIE}
+    assert not (finished.run_dir / SERVING_FILE).exists()
+    assert finished.run_dir.is_dir()
+    code, out, _ = vcagent(capsys, monkeypatch, *clean)
+    assert (code, out.strip()) == (0, "Nothing to undo.")
+
+
+def test_removing_a_run_ends_its_server_first(
+    run_profile: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished = run_profile(served(("web", SERVER)), keep_serving=True)
+    serving = still_serving(finished.run_dir)
+    assert serving is not None
+    folder = str(finished.run_dir.parent)
+    code, out, _ = vcagent(capsys, monkeypatch, "--clean=logs", "--yes", "--results-dir", folder)
+    assert code == 0
+    assert f"kill -- -{serving.pid}" in out
+    assert not answers(serving.url)
+    assert not finished.run_dir.exists()
+
+
+def test_clean_leaves_a_process_that_has_the_number_later(
+    run_profile: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished = run_profile(served(("web", SERVER)))
+    other = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    try:
+        Serving("web", "http://127.0.0.1:1", "m", other.pid, 1.0, "log").write(finished.run_dir)
+        folder = str(finished.run_dir.parent)
+        code, _, _ = vcagent(capsys, monkeypatch, "clean", "-d", "--yes", "--results-dir", folder)
+        assert code == 0
+        assert other.poll() is None
+        vcagent(capsys, monkeypatch, "--clean=logs", "--yes", "--results-dir", folder)
+        assert other.poll() is None
+        assert not finished.run_dir.exists()
+    finally:
+        other.kill()
+        other.wait()
 
 
 def test_a_process_that_has_the_number_later_is_not_the_server(tmp_path: Path) -> None:
