@@ -15,6 +15,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from agent.core.counts import count_of
 from agent.sinks.base import RecordsRefusedError, SinkUnavailableError
 
 if TYPE_CHECKING:
