@@ -361,17 +361,17 @@ class Dependency(_Planned):
 class Action(_Planned):
     """Runs a workload; its steps return parsed outputs."""
 
-    def downloads(self, facts: Facts) -> tuple[Download, ...]:  # noqa: ARG002 - see Component
-        """Return the image of the container that it runs in, if any; dependencies bring everything else."""
+    def downloads(self, facts: Facts) -> tuple[Download, ...]:
+        """Return the image of the container that it runs in, if any; dependencies bring everything else.
+
+        Raises:
+            HostError: if the image is built from a folder that only a step of the run makes.
+        """
         container = getattr(self.parameters, "container", None)
         if container is None or container.pull == "never":
             return ()
-        if container.dockerfile is not None:
-            raise not_carried(
-                f"what the image {container.image_name} is built from",
-                "build it, load it there (docker load), and name it with pull: never, without dockerfile",
-            )
-        return (image_download(container.image_name),)
+        download = container.built_download(facts)
+        return (download or image_download(container.image),)
 
     def uses_loopback(self) -> bool:
         """Return True if it serves or asks at 127.0.0.1 of the host.

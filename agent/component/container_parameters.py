@@ -5,15 +5,18 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from agent.component.bundled_images import built_image_download
+from agent.component.downloads import not_carried
 from agent.component.parameter_types import OptionalPath, ParameterGroup
 from agent.core.errors import HostError, LiftedBy
 from agent.core.names import canonical
 from agent.facts.agent_paths import lift_of_path
 from agent.facts.amd_driver import AMD_DEVICES
+from agent.facts.bundle import bundle_of
 from agent.host.containers import (
     AMD_DEVICE_PATHS,
     NVIDIA_ULIMITS,
@@ -27,6 +30,7 @@ from agent.host.containers import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from agent.component.downloads import Download
     from agent.facts import Facts
 
 
@@ -132,6 +136,27 @@ class ContainerParameters(ParameterGroup):
         return f"vcagent-built-{hashlib.sha256(place.encode()).hexdigest()[:12]}:latest"
 
     @property
+    def bundled_name(self) -> str:
+        """The image's name in a bundle: its own, or its Dockerfile as the profile writes it."""
+        return self.image or str(self.dockerfile)
+
+    def built_download(self, facts: Facts) -> Download | None:
+        """Return the download of an image that is built; None for one of a registry.
+
+        Args:
+            facts: the host; with a bundle it does not need the Dockerfile.
+
+        Raises:
+            HostError: if the Dockerfile is not on this machine.
+        """
+        if self.dockerfile is None:
+            return None
+        if bundle_of(facts) is None and not lift_of_path(facts, self.dockerfile.expanduser()):
+            raise not_carried(f"the image of {self.dockerfile}, which a step of the run makes")
+        folder, name = (Path(), "") if bundle_of(facts) else self.build_from
+        return built_image_download(self.bundled_name, folder, name, self.build_arguments, self.build_network)
+
+    @property
     def build_from(self) -> tuple[Path, str]:
         """Return the folder that the image is built from, and the name of its Dockerfile.
 
@@ -156,7 +181,8 @@ class ContainerParameters(ParameterGroup):
         Raises:
             HostError: if that is so.
         """
-        if self.dockerfile is not None and lift_of_path(facts, self.dockerfile.expanduser()):
+        built = self.dockerfile is not None and bundle_of(facts) is None
+        if built and lift_of_path(facts, cast("Path", self.dockerfile).expanduser()):
             _ = self.build_from
         if self._uses_amd and not any(one.path == AMD_DEVICE_PATHS[0] for one in facts[AMD_DEVICES]):
             raise HostError(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from agent.component.bundled_images import image_file
+from agent.component.bundled_images import bundled_tag, image_file
 from agent.facts.bundle import bundle_of
 
 if TYPE_CHECKING:
@@ -46,9 +47,11 @@ def open_container(
 
     spec = asked.spec(purpose, mounts=mounts, ports=ports, secret_files=secret_files)
     engine = stack.enter_context(connect(context))
-    if asked.dockerfile is None:
-        loaded = load_image(spec.image, context)
-        engine.ensure_image(spec.image, when="never" if loaded else asked.pull, progress=context.progress)
+    if loaded := load_image(asked.bundled_name, context):
+        spec = replace(spec, image=loaded)
+        engine.ensure_image(loaded, when="never", progress=context.progress)
+    elif asked.dockerfile is None:
+        engine.ensure_image(spec.image, when=asked.pull, progress=context.progress)
     else:
         folder, name = asked.build_from
         engine.build_image(
@@ -80,15 +83,17 @@ def remove_earlier_container(context: StepContext, purpose: str) -> None:
             engine.remove(purpose)
 
 
-def load_image(reference: str, context: StepContext) -> bool:
-    """Load an image from the bundle of this run; return False if the run has no bundle.
+def load_image(reference: str, context: StepContext) -> str:
+    """Load an image from the bundle of this run; return its name in Docker, empty if the run has no bundle.
 
     Raises:
         ActionFailedError: if Docker cannot load it.
     """
     bundle = bundle_of(context.facts)
-    if bundle is None or ("image", reference) not in bundle.contents:
-        return bundle is not None
+    if bundle is None:
+        return ""
+    if ("image", reference) not in bundle.contents:
+        return reference
     command = ["docker", "load", "--quiet", f"--input={image_file(bundle.folder, reference)}"]
     context.processes.run(command, log=context.log)
-    return True
+    return bundled_tag(reference)

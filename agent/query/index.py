@@ -30,7 +30,8 @@ _BATCH_RUNS = 1000
 _SLOW_BYTES = 64 << 20
 """From here on, reading runs takes seconds."""
 _LEAST_DUCKDB = 2
-_MEMORY = "1GB"
+_MEMORY = "512MB"
+"""DuckDB's part of the memory."""
 _MOST_THREADS = 8
 """Each reads JSON into 32 MB; a hundred of them would not leave any."""
 _SPILL = "spill-"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent.component.open_container import load_image
@@ -78,8 +78,8 @@ class GpuContainerProof:
         Raises:
             DependencyFailedError: if it does not run, or sees fewer GPUs than the host has.
         """
-        load_image(self.image, context)
-        result = run_docker(context, docker_command(self.arguments(), context.facts), timeout_s=_LIMIT_S)
+        started = replace(self, image=load_image(self.image, context) or self.image)
+        result = run_docker(context, docker_command(started.arguments(), context.facts), timeout_s=_LIMIT_S)
         facts = context.facts.fresh()
         seen = len(re.findall(r"^GPU \d+: ", result.stdout, re.MULTILINE))
         expected = facts[GPU_COUNT]

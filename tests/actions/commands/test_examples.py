@@ -138,6 +138,7 @@ def test_examples_for_gpus_are_planned(example: str) -> None:
             "package_dir": Path("/packages"),
             "gpus": gpus,
             "gpu_count": 8,
+            "loopback": True,
         },
     )
     planner = Planner(profile, run_variables(facts, Path("/results/r"), "experiment", "host"), Secrets())
