@@ -149,7 +149,8 @@ def run_harness(
     if ended.timed_out:
         raise ActionFailedError(
             f"the test did not end within {parameters.timeout:g} s and was stopped",
-            remedy="raise timeout, or lower min_duration and min_query_count",
+            remedy="give it more time (--set SCENARIO.timeout=04:00:00, with this element's scenario), "
+            "or less to do (minDuration, minQueryCount)",
         )
     result = read_result(case_dir / RESULT_NAME)
     if result is None:

@@ -81,6 +81,8 @@ def bundle(
     Without a profile: make the file of the agent that fleet run brings to hosts; give it there with --bundle.
     With a profile: fetch all that its plan downloads into a folder; give it to run and plan with --bundle.
     """
+    from agent.core.counts import count_of
+
     if not profile:
         _bundle_agent(platform, output or Path(), wheels, as_json=as_json)
         return
@@ -112,7 +114,8 @@ def bundle(
         print_document(BundleDocument, {"bundles": [str(folder)], **made.model_dump(mode="json")})
         return
     size = sum(one.size_bytes for one in made.files)
-    say(f"{folder}: {len(made.contents)} downloads in {len(made.files)} files, {size / 2**20:.1f} MiB")
+    counts = f"{count_of(len(made.contents), 'download')} in {count_of(len(made.files), 'file')}"
+    say(f"{folder}: {counts}, {size / 2**20:.1f} MiB")
     say(f"There: vcagent --profile {' --profile '.join(profile)} --bundle FOLDER")
 
 

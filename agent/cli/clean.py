@@ -198,6 +198,7 @@ def clean_up(
     Raises:
         UsageError: if there is no terminal to ask on.
     """
+    from agent.core.counts import count_of
     from agent.core.errors import UsageError
     from agent.run.cleaning import survey
 
@@ -209,7 +210,7 @@ def clean_up(
         say(f"left   {path}: {why}")
     _show_servers(found.servers)
     for removal in found.removals:
-        size = f"{removal.files} files, {removal.size_bytes / 2**20:.1f} MiB"
+        size = f"{count_of(removal.files, 'file')}, {removal.size_bytes / 2**20:.1f} MiB"
         say(f"remove {removal.path}: {size}")
     if not found.removals:
         say("Nothing to remove.")
@@ -253,12 +254,11 @@ def _all_locked(todo: list[Undoing]) -> ExitStack:
 
 
 def _show(found: list[Undoing]) -> None:
-    from rich.table import Table
     from rich.text import Text
 
-    from agent.core.terminal import safe_console
+    from agent.core.terminal import plain_table, safe_console
 
-    table = Table("", "run", "step", "what and why", box=None, pad_edge=False, header_style="bold")
+    table = plain_table("", "run", "step", "what and why")
     for undoing in found:
         name = f"{undoing.row.type}: {undoing.row.name}"
         if undoing.plan.steps:

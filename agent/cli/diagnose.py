@@ -112,6 +112,7 @@ def baseline(
     as_json: AsJson = False,
 ) -> None:
     """Write the baseline of healthy hosts: median and MAD of each metric, without outliers."""
+    from agent.core.counts import count_of
     from agent.core.errors import UsageError, host_errors
     from agent.diagnosis.baseline import baseline_to_json, make_baselines
     from agent.diagnosis.groups import group_hosts, read_facts
@@ -140,7 +141,7 @@ def baseline(
         print_document(BaselineDocument, content)
         return
     left = len(observed.metrics) - len(found)
-    say(f"{output}: {len(found)} metrics" + (f"; {left} without a baseline" if left else ""))
+    say(f"{output}: {count_of(len(found), 'metric')}" + (f"; {left} without a baseline" if left else ""))
 
 
 def _rules(path: Path | None) -> tuple[Rule, ...]:

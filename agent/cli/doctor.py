@@ -112,8 +112,8 @@ def _show(checks: Sequence[Check]) -> None:
 
 def _summary(checks: Sequence[Check]) -> str:
     """Return one sentence about all checks."""
+    from agent.core.counts import count_of
     from agent.doctor import Status
-    from agent.report.quantities import count_of
 
     counts = {status: sum(check.status is status for check in checks) for status in Status}
     problems, warnings = counts[Status.PROBLEM], counts[Status.WARNING]

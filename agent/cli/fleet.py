@@ -272,6 +272,7 @@ def stop(
     as_json: AsJson = False,
 ) -> None:
     """Stop the runs on the hosts of a fleet run, start no other host, and collect the results so far."""
+    from agent.core.counts import count_of
     from agent.fleet.run import stop_fleet
 
     wishes = _wishes(ask_password, ask_passphrase, ask_sudo_password, quiet=quiet or as_json)
@@ -283,7 +284,7 @@ def stop(
         by = "this command" if stopped.finished else "the controller at work"
         print_document(FleetStopDocument, {"run_id": name, "hosts": list(stopped.hosts), "by": by})
     elif stopped.finished is None:
-        say(f"the controller at work ends {len(stopped.hosts)} runs: vcagent fleet status {name}")
+        say(f"the controller at work ends {count_of(len(stopped.hosts), 'run')}: vcagent fleet status {name}")
     else:
         from agent.core.terminal import safe_console
         from agent.fleet.terminal import render_fleet
@@ -317,10 +318,10 @@ def clean(
     """
     import sys
 
+    from agent.core.counts import count_of
     from agent.core.errors import ExitCode, UsageError
     from agent.fleet.cleaning import clean as clean_hosts
     from agent.fleet.cleaning import survey
-    from agent.report.quantities import count_of
 
     older_than_s = _age_s(older_than) if older_than else None
     places, left = survey(results_dir, runs or [], limit, older_than_s)
@@ -352,8 +353,8 @@ def _ignore(_: Cleaned) -> None:
 
 
 def _tell_cleaned(cleaned: Cleaned) -> None:
+    from agent.core.counts import count_of
     from agent.core.terminal import printable
-    from agent.report.quantities import count_of
 
     if cleaned.error:
         say(printable(f"{cleaned.host}: {cleaned.error}"))
@@ -466,11 +467,9 @@ def hosts(inventory: Annotated[list[str], INVENTORY], limit: Limit = "", as_json
 
         print_document(FleetHostsDocument, {"hosts": found})
         return
-    from rich.table import Table
+    from agent.core.terminal import plain_table, safe_console
 
-    from agent.core.terminal import safe_console
-
-    table = Table("host", "address", "port", "user", "groups", "parameters")
+    table = plain_table("host", "address", "port", "user", "groups", "parameters")
     for host in found:
         parameters = ", ".join(f"{name}={value}" for name, value in host["parameters"].items())
         table.add_row(

@@ -59,30 +59,46 @@ class _Commands(TyperGroup):
             return super().invoke(*arguments, **named)
 
 
+_NO_ARGUMENTS = "NoArgsIsHelpError"
+"""Typer's error that shows a group's help."""
+_EXAMPLES = {
+    "vcagent compare": "vcagent compare RUN_A RUN_B (vcagent runs lists the runs)",
+    "vcagent diagnose": "vcagent diagnose results/fleet/latest",
+    "vcagent baseline": "vcagent baseline results/fleet/latest --output baseline.json",
+    "vcagent parse": "vcagent parse FOLDER, with the output of a tool",
+    "vcagent convert": "vcagent convert PROFILE.json PROFILE.yaml",
+    "vcagent bundle": "vcagent bundle --profile PERF-CPU-MLPERF --platform debian-12-x64",
+    "vcagent submission build": "vcagent submission build results/RUN (vcagent runs lists the runs)",
+    "vcagent submission check": "vcagent submission check FOLDER, with closed/ or open/ in it",
+}
+"""A call of each command that has required arguments."""
+
+
 @contextmanager
 def _disarmed() -> Iterator[None]:
-    """Spell control characters out in the messages of typer's own errors."""
+    """Give typer's own errors the form of all others, with control characters spelled out.
+
+    Raises:
+        UsageError: for an error of typer's, such as an unknown option.
+    """
     try:
         yield
     except Exception as error:
-        if hasattr(error, "format_message") and isinstance(getattr(error, "message", None), str):
-            from agent.core.terminal import printable
+        is_typers = hasattr(error, "format_message") and isinstance(getattr(error, "message", None), str)
+        if not is_typers or (type(error).__name__ == _NO_ARGUMENTS and not is_json_asked(sys.argv[1:])):
+            raise
+        from agent.core.errors import UsageError
+        from agent.core.terminal import printable
 
-            error.message = printable(error.message)  # type: ignore[attr-defined]
-            if is_json_asked(sys.argv[1:]):
-                from agent.core.errors import UsageError
-
-                raise UsageError(
-                    error.format_message(),
-                    remedy=f"{_path_of(error)} --help lists the options",
-                ) from error
-        raise
-
-
-def _path_of(error: Any) -> str:
-    """Return the command that an error of typer is about."""
-    context = getattr(error, "ctx", None)
-    return context.command_path if context else "vcagent"
+        error.message = printable(error.message)  # type: ignore[attr-defined]
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "vcagent"
+        example = f"such as: {_EXAMPLES[command]}; " if command in _EXAMPLES else ""
+        listed = "commands" if hasattr(getattr(context, "command", None), "commands") else "options"
+        raise UsageError(
+            error.format_message(),  # type: ignore[attr-defined]
+            remedy=f"{example}{command} -h lists the {listed}",
+        ) from error
 
 
 _TYPER_INTERRUPTED = 130

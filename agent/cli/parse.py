@@ -85,11 +85,11 @@ def _show(console: Console, output: ParsedOutput, most: int) -> None:
 
 
 def _table(metrics: list[Metric]) -> Any:
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE, show_edge=False, pad_edge=True)
+    from agent.core.terminal import plain_table
+
+    table = plain_table()
     columns = [("metric", "left"), ("value", "right"), ("unit", "left"), ("what it is", "left")]
     cases = any(map(_case, metrics))
     for name, justify in [("case", "left"), *columns] if cases else columns:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 1000
 """Rows of a table for people; JSON and CSV have all."""
+_LEAST_CELL = 12
+"""Columns of a terminal that a long cell needs, so that its pieces can still be read."""
+_GAP = 2
 
 
 def query(
@@ -45,7 +48,7 @@ def query(
     from agent.core.errors import UsageError
 
     if show_tables:
-        _show_tables()
+        _show_tables(as_json=as_json)
         return
     if not sql.strip():
         raise UsageError("there is no question", remedy="such as: vcagent query 'SELECT * FROM runs'")
@@ -91,13 +94,24 @@ def open_index(folder: Path | None) -> Index:
     return Index((folder or own).absolute(), lambda text: say(text, error=True))
 
 
-def _show_tables() -> None:
-    from rich.table import Table
-
-    from agent.core.terminal import safe_console
+def _show_tables(*, as_json: bool) -> None:
+    """Print the tables with their columns; as JSON, one object for each column."""
     from agent.query.tables import TABLES
 
-    table = Table("table", "column", "type", "what it holds")
+    if as_json:
+        from agent.cli.output import print_json
+
+        print_json(
+            [
+                {"table": name, "column": column.name, "type": column.type, "meaning": column.meaning}
+                for name, one in TABLES.items()
+                for column in one.columns
+            ]
+        )
+        return
+    from agent.core.terminal import plain_table, safe_console
+
+    table = plain_table("table", "column", "type", "what it holds")
     for name, one in TABLES.items():
         table.add_section()
         table.add_row(name, "", "", one.meaning)
@@ -107,21 +121,35 @@ def _show_tables() -> None:
 
 
 def _print_table(answer: Answer) -> None:
+    """Print the rows below each other; rows that a terminal is too narrow for, value by value."""
     from itertools import islice
 
-    from rich.table import Table
+    from rich.text import Text
 
     from agent.cli.output import say
-    from agent.core.terminal import printable, safe_console
+    from agent.core.layout import print_entry
+    from agent.core.terminal import plain_table, printable, safe_console
 
-    table = Table()
-    for name, kind in zip(answer.columns, answer.types, strict=True):
-        is_number = kind.startswith(("DECIMAL", "DOUBLE", "FLOAT")) or "INT" in kind.partition("[")[0]
-        table.add_column(printable(name), justify="right" if is_number else "left", overflow="fold")
-    for row in islice(answer.rows, _MOST_ROWS):
-        table.add_row(*(printable(_cell(value)) for value in row))
+    rows = [[printable(_cell(value)) for value in row] for row in islice(answer.rows, _MOST_ROWS)]
     more = next(answer.rows, None) is not None
-    safe_console(highlight=False).print(table)
+    console = safe_console(highlight=False)
+    names = [printable(name) for name in answer.columns]
+    longest = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+    least = [max(len(name), min(length, _LEAST_CELL)) for name, length in zip(names, longest, strict=True)]
+    if sum(least) + _GAP * (len(names) - 1) <= console.width:
+        table = plain_table()
+        for name, kind in zip(names, answer.types, strict=True):
+            is_number = kind.startswith(("DECIMAL", "DOUBLE", "FLOAT")) or "INT" in kind.partition("[")[0]
+            table.add_column(name, justify="right" if is_number else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+    else:
+        width = max(map(len, names))
+        for number, row in enumerate(rows, 1):
+            console.print(Text(f"row {number:,}", style="bold"))
+            for name, cell in zip(names, row, strict=True):
+                print_entry(console, Text(f"  {name:<{width}}  "), cell, indent=width + 4)
     if more:
         say(f"these are the first {_MOST_ROWS:,} rows; --csv and --json print all", error=True)
 

@@ -43,11 +43,10 @@ def status(
         print_document(TelemetryStatusDocument, {"sinks": rows})
         return
     from rich.markup import escape
-    from rich.table import Table
 
-    from agent.core.terminal import safe_console
+    from agent.core.terminal import plain_table, safe_console
 
-    table = Table("run", "sink", "delivered", "waiting", "refused", "last success (UTC)", "last error")
+    table = plain_table("run", "sink", "delivered", "waiting", "refused", "last success (UTC)", "last error")
     for row in rows:
         table.add_row(
             row["run_id"], row["sink"], str(row["delivered"]), str(row["waiting"]), str(row["refused"]),

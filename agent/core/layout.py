@@ -59,7 +59,7 @@ def print_lines(console: Console, text: str, *, lead: Text | None = None) -> Non
 
 
 def print_columns(console: Console, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows in columns without frames. A terminal cuts the last column; the others are whole.
+    """Print rows in columns below titles with a rule. A terminal cuts the last column; the others are whole.
 
     Args:
         console: where it is shown.
@@ -67,7 +67,10 @@ def print_columns(console: Console, titles: Sequence[str], rows: Sequence[Sequen
         rows: the cells.
     """
     widths = [max(len(row[place]) for row in (titles, *rows)) for place in range(len(titles))]
-    for number, row in enumerate((titles, *rows)):
+    used = sum(widths[:-1]) + len(_GAP) * (len(widths) - 1)
+    last = max(len(titles[-1]), console.width - used) if console.is_terminal else len(titles[-1])
+    rule = ["─" * width for width in (*widths[:-1], min(widths[-1], last))]
+    for number, row in enumerate((titles, rule, *rows)):
         cells = [f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)]
         line = Text(_GAP.join(cells).rstrip(), style="bold" if number == 0 else "")
         if console.is_terminal:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rich.console import Console
+    from rich.table import Table
 
 _ORDER = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 except tab and newline, DEL, C1: escape sequences begin with them
@@ -61,3 +62,19 @@ def safe_console(**options: Any) -> Console:
     if not console.is_terminal and "width" not in options and not os.environ.get("COLUMNS"):
         console.width = _WHOLE_LINES
     return console
+
+
+def plain_table(*titles: str, **options: Any) -> Table:
+    """Return a rich table as all commands show it: without frames, with a rule below the titles.
+
+    Args:
+        titles: the titles of the columns; long cells are folded.
+        options: further options of rich's table.
+    """
+    from rich import box
+    from rich.table import Table
+
+    table = Table(**{"box": box.SIMPLE_HEAD, "pad_edge": False, "show_edge": False, **options})
+    for title in titles:
+        table.add_column(title, overflow="fold")
+    return table

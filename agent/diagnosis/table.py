@@ -52,12 +52,11 @@ def to_markdown(diagnosis: Diagnosis) -> str:
 
 def print_defects(diagnosis: Diagnosis, console: Console) -> None:
     """Print the defects as a table, if there are any, and the warnings."""
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table()
-    for column in COLUMNS:
-        table.add_column(column, overflow="fold")
+    from agent.core.terminal import plain_table
+
+    table = plain_table(*COLUMNS)
     for row in rows(diagnosis):
         table.add_row(*map(Text, row))
     if table.row_count:

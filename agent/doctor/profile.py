@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import HostError
 from agent.core.secret_shapes import is_secret_name
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from agent.profile import Profile
 
 
+_VARIABLE = re.compile(r"\{EnvironmentVariable:(\w+)\}", re.IGNORECASE)
 _BRINGS = {
     "NvidiaCudaInstallation": ("GPUs", "GPU driver", "nouveau", "Secure Boot", "fabric manager"),
     "AmdRocmInstallation": ("amdgpu", "AMD devices", "ROCm"),
@@ -86,7 +88,8 @@ def check_plan(planned: Iterable[PlannedComponent]) -> list[Check]:
             continue
         if component.for_now:
             known = isinstance(component.for_now, HostError) and component.for_now.lifted_by
-            remedy = "" if known else component.for_now.remedy or ""
+            remedy = component.for_now.remedy if not known else ""
+            remedy = f"if the dependencies do not change that: {remedy}" if remedy else ""
             checks.append(Check(name, Status.OK if known else Status.WARNING, component.note, remedy))
             continue
         steps = component.plan.steps if component.plan else ()
@@ -96,29 +99,51 @@ def check_plan(planned: Iterable[PlannedComponent]) -> list[Check]:
 
 
 def check_secrets(profile: Profile) -> list[Check]:
-    """Return a warning for parameters with secret names and empty values, such as a missing token."""
+    """Return a warning for parameters with secret names and empty values, such as a missing token.
+
+    A value may be one of the agent's environment, ``{EnvironmentVariable:NAME}``.
+    """
     checks = [
         Check(
             f"parameter {name}",
             Status.WARNING,
-            f"{name} is empty",
-            f"give it where it is needed: --parameters {name}=…",
+            f"{name} is empty{_unset(value)}",
+            _export(value) or f"give it where it is needed: --parameters {name}=…",
         )
         for name, value in profile.parameters.items()
-        if is_secret_name(name) and value in ("", None)
+        if is_secret_name(name) and _is_empty(value)
     ]
     for element in (*leaves(profile.dependencies), *leaves(profile.monitors), *leaves(profile.actions)):
         checks += [
             Check(
                 f"{element.key} {element.type}",
                 Status.WARNING,
-                f"{name} is empty",
-                f"write it as $.Parameters.{name}, and give it with --parameters {name}=…",
+                f"{name} is empty{_unset(value)}",
+                _export(value) or f"write it as $.Parameters.{name}, and give it with --parameters {name}=…",
             )
             for name, value in element.parameters.items()
-            if is_secret_name(name) and value in ("", None)
+            if is_secret_name(name) and _is_empty(value)
         ]
     return checks
+
+
+def _is_empty(value: Any) -> bool:
+    """Return True if a parameter has no value once the variables of the environment are filled in."""
+    if not isinstance(value, str):
+        return value is None
+    return not _VARIABLE.sub(lambda found: os.environ.get(found[1], ""), value)
+
+
+def _unset(value: Any) -> str:
+    """Return which variables of the environment an empty value consists of, as the end of a sentence."""
+    names = _VARIABLE.findall(value) if isinstance(value, str) else []
+    return f": {', '.join(names)} of the environment is not set" if names else ""
+
+
+def _export(value: Any) -> str:
+    """Return the command that sets the variables of an empty value; empty if it has none."""
+    names = _VARIABLE.findall(value) if isinstance(value, str) else []
+    return f"set it before the command: export {' '.join(f'{name}=…' for name in names)}" if names else ""
 
 
 def check_servers(planned: Iterable[PlannedComponent], facts: Facts) -> list[Check]:
@@ -133,7 +158,7 @@ def check_servers(planned: Iterable[PlannedComponent], facts: Facts) -> list[Che
             f"server {server}",
             Status.PROBLEM,
             f"it does not answer: {why}; steps of the profile fetch from it",
-            "see DNS, route and proxy, or give another address in the profile",
+            "check DNS, the route and the proxy, or give another address in the profile",
         )
         for server, why in fresh[unreachable(addresses)].items()
     ]

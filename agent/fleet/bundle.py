@@ -185,7 +185,7 @@ class Bundles:
 
 
 def _requirements(platform: Platform) -> list[str]:
-    """Return the agent's requirements on a platform, without extras."""
+    """Return the agent's requirements on a platform: no extras, and not pip, which no host needs."""
     environment: dict[str, str | AbstractSet[str]] = {
         **{name: str(value) for name, value in default_environment().items()},
         "python_version": platform.python,
@@ -195,7 +195,9 @@ def _requirements(platform: Platform) -> list[str]:
     }
     required = map(Requirement, metadata.requires("vcagent") or ())
     return sorted(
-        f"{one.name}{one.specifier}" for one in required if not one.marker or one.marker.evaluate(environment)
+        f"{one.name}{one.specifier}"
+        for one in required
+        if one.name != "pip" and (not one.marker or one.marker.evaluate(environment))
     )
 
 

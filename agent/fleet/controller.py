@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from agent.core.counts import count_of
 from agent.core.errors import ExitCode, HostError, UsageError, VcagentError, unexpected
 from agent.core.interruption import Interruption
 from agent.fleet.bundle import Bundles
@@ -17,7 +18,6 @@ from agent.fleet.stop_request import STOP_FILE, taken_stop
 from agent.fleet.transports import transport
 from agent.fleet.waves import Waves, share_of
 from agent.profile import load_sources
-from agent.report.quantities import count_of
 from agent.store.journal import now
 
 if TYPE_CHECKING:
@@ -194,10 +194,10 @@ class Controller:
             return
         lines = {error.line: None for error in self._unknown.values()}
         raise HostError(
-            f"the host keys of {len(lines)} servers are not known; nothing was started",
+            f"{count_of(len(lines), 'host key')} unknown; nothing was started",
             details=tuple(lines),
-            remedy="compare them with the hosts' own (ssh-keygen -lf on their consoles), "
-            "then accept them once: --accept-new-host-keys",
+            remedy="compare the fingerprints with the hosts' own (ssh-keygen -lf on their consoles), "
+            "then repeat the command with --accept-new-host-keys",
         )
 
     def _give_sudo_password(self, runs: Sequence[HostRun]) -> None:

@@ -6,6 +6,7 @@ import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from agent.core.counts import count_of
 from agent.core.errors import ExitCode
 from agent.core.records import Relativity
 from agent.core.safe_files import replace_text
@@ -15,7 +16,7 @@ from agent.fleet.reasons import reason_groups
 from agent.fleet.status import HostPhase, HostStatus
 from agent.report.html import page_environment
 from agent.report.page_filters import agent_version, moment
-from agent.report.quantities import count_of, format_duration, quantity, words
+from agent.report.quantities import format_duration, quantity, words
 from agent.store.journal import now
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from agent.core.counts import count_of
 from agent.core.errors import ExitCode, HostError, UsageError, VcagentError, host_errors, masking
 from agent.core.names import canonical
 from agent.core.safe_files import require_trust
@@ -25,7 +26,6 @@ from agent.fleet.status import HostPhase
 from agent.fleet.stop_request import ask_to_stop, forget_stop
 from agent.fleet.transports import transport
 from agent.profile import find, load_sources, set_parameters
-from agent.report.quantities import count_of
 from agent.run.request import RunRequest, kept_sources
 from agent.store.journal import Journal, now
 from agent.store.results import JOURNAL, ResultsFolder, new_run_id
@@ -269,6 +269,8 @@ def retry_fleet(
 ) -> FinishedFleet:
     """Start a new fleet run on the hosts that failed, were unreachable, or were not started.
 
+    These are all hosts of a run that was refused before it started anything.
+
     Args:
         results_dir: the folder of all runs.
         run: the fleet run; None for the latest.
@@ -283,14 +285,16 @@ def retry_fleet(
     run_dir = recorded(results_dir, run)
     require_trust(run_dir, "run folder", "--results-dir, and start the profile again")
     failed = run_dir / FAILED_FILE
-    if not failed.is_file():
+    was_refused = not failed.is_file() and not _has_begun(run_dir)
+    if not failed.is_file() and not was_refused:
         raise UsageError(
             f"fleet run {run_dir.name} has no failed hosts",
-            remedy=f"to see its status: vcagent fleet status {run_dir.name}",
+            remedy=f"vcagent fleet status {run_dir.name} shows its hosts",
         )
-    hosts = limited(read_inventory([str(failed)]), "")
     with Journal(run_dir / JOURNAL) as journal:
-        fleet = _recalled(FleetRecord(journal), hosts, parameters, accept_new_host_keys=accept_new_host_keys)
+        record = FleetRecord(journal)
+        hosts = record.hosts() if was_refused else limited(read_inventory([str(failed)]), "")
+        fleet = _recalled(record, hosts, parameters, accept_new_host_keys=accept_new_host_keys)
     return start_fleet(fleet, wishes)
 
 

@@ -25,15 +25,16 @@ def render_fleet(description: Mapping[str, Any], console: Console) -> None:
         description: ``fleet.json``.
         console: the console to print to.
     """
-    from rich.table import Table
     from rich.text import Text
+
+    from agent.core.terminal import plain_table
 
     statuses = [HostStatus.from_json(host) for host in description["hosts"]]
     hosts = {status.name: status for status in statuses}
     console.print(host_table(hosts, _MOST_ROWS, expand=has_width(console)))
     print_reasons(statuses, console)
     if description["distributions"]:
-        table = Table("case", "metric", "unit", "hosts", "least", "median", "greatest", "sick")
+        table = plain_table("case", "metric", "unit", "hosts", "least", "median", "greatest", "sick")
         for one in description["distributions"]:
             numbers = (f"{one[name]:.5g}" for name in ("minimum", "median", "maximum"))
             table.add_row(

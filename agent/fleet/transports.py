@@ -7,7 +7,6 @@ subclass of ``Transport``.
 from __future__ import annotations
 
 import shutil
-import sys
 from abc import ABC, abstractmethod
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from agent.core.errors import UsageError
+from agent.core.extras import extra_remedy
 from agent.core.names import canonical, did_you_mean
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class SshTransport(Transport):
         if find_spec("fabric") is None:
             raise UsageError(
                 "the fleet needs Fabric, which is not installed",
-                remedy=f"{sys.executable} -m pip install 'vcagent[fleet]'",
+                remedy=extra_remedy("fleet"),
             )
 
     @override

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from agent.core.counts import count_of
 from agent.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Waves:
         if bad := [host for host in self.hosts[: self.canary] if host in failed]:
             return f"the canary failed: {', '.join(bad)}"
         if self.max_failures is not None and len(failed) > self.max_failures:
-            return f"{len(failed)} hosts failed, more than {self.max_failures}"
+            return f"{count_of(len(failed), 'host')} failed, more than {self.max_failures}"
         return ""
 
     def _room(self, started: set[str], ended: set[str]) -> int:

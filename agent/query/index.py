@@ -128,7 +128,9 @@ def import_duckdb() -> None:
     """
     import sys
 
-    remedy = f"{sys.executable} -m pip install 'vcagent[query]'"
+    from agent.core.extras import extra_remedy
+
+    remedy = extra_remedy("query")
     if sys.version_info < (3, 11):
         remedy = "run vcagent with Python 3.11 or newer: DuckDB 2 needs it"
     try:

@@ -6,10 +6,10 @@ import math
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from rich.table import Table
 from rich.text import Text
 
 from agent.comparison.verdicts import Outcome
+from agent.core.terminal import plain_table
 from agent.report.quantities import quantity
 
 if TYPE_CHECKING:
@@ -48,9 +48,7 @@ def _print_context(context: tuple[ContextDifference, ...], letters: list[str], c
     if not context:
         console.print(Text("Settings, versions, clocks and hosts: no difference is recorded."))
         return
-    table = Table("differs", "", *letters, box=None, pad_edge=False, header_style="bold")
-    for column in table.columns:
-        column.overflow = "fold"
+    table = plain_table("differs", "", *letters)
     last = ""
     for one in context:
         kind = "" if one.kind == last else one.kind
@@ -64,9 +62,7 @@ def _cut(text: str) -> str:
 
 
 def _print_metrics(metrics: list[ComparedMetric], letter: str, console: Console) -> None:
-    table = Table("", "A", letter, "change", "interval", "verdict", box=None, pad_edge=False)
-    table.header_style = "bold"
-    table.columns[0].overflow = "fold"
+    table = plain_table("", "A", letter, "change", "interval", "verdict")
     for column in table.columns[1:]:
         column.no_wrap = True
     for column in table.columns[1:5]:

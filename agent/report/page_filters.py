@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from agent.core.counts import count_of
 from agent.core.records import Metric, Relativity
 from agent.report.figures import PERCENTILES
-from agent.report.quantities import Quantity, cell_text, count_of, format_duration, quantity, words
+from agent.report.quantities import Quantity, cell_text, format_duration, quantity, words
 from agent.report.status import setting_to_change
 
 if TYPE_CHECKING:

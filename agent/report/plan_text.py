@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from agent.core.counts import count_of
 from agent.core.layout import print_entry, print_lines
 from agent.core.progress import duration
-from agent.report.quantities import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -54,7 +54,7 @@ def render_plan(
         show_commands: True to show reasons in full and commands below each step.
     """
     page = _Page(planned, console, package_dir, show_commands=show_commands)
-    if package_dir:
+    if package_dir and any(page.package_dir in text for text in _texts(planned)):
         page.line(Text(f"… stands for the package folder {package_dir}"))
     if rounds:
         page.line(Text(rounds))
@@ -65,6 +65,14 @@ def render_plan(
     page.line(Text())
     page.line(Text(_sum(estimates_s)))
     page.refusals()
+
+
+def _texts(planned: Sequence[PlannedComponent]) -> Iterator[str]:
+    """Yield what the lines of components and steps say, in full."""
+    for component in planned:
+        yield component.note
+        for step in component.plan.steps if component.plan else ():
+            yield step.command if step.runs_as_written else step.reason
 
 
 def _sum(estimates_s: Sequence[float | None]) -> str:

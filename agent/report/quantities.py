@@ -155,11 +155,6 @@ def format_duration(seconds: float) -> str:
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest_s:02} s"
 
 
-def count_of(count: int, thing: str) -> str:
-    """Return a count with its noun: ``1 row``, ``2,001 rows``."""
-    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
-
-
 def words(name: str) -> str:
     """Return a metric's name as words: ``ttft_p99`` is ``TTFT p99``."""
     parts = [_SPELLED.get(part.lower(), part) for part in name.replace("_", " ").split()]

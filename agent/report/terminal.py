@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich import box
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from agent.core.layout import print_entry
+from agent.core.terminal import plain_table
 from agent.report.html import REPORT_FILE
 from agent.report.quantities import cell_text, quantity, words
 from agent.report.run_folder import CaseResult, RunResult, StepResult, run_result
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from rich.console import Console
+    from rich.table import Table
 
     from agent.core.records import Metric, MetricRecord, Reason
 
@@ -89,7 +89,7 @@ def _print_action(step: StepResult, console: Console) -> None:
 
 
 def _case_table(run: RunResult, width: int) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = plain_table()
     table.add_column("Case", overflow="fold", style="bold")
     table.add_column("Verdict", no_wrap=True)
     table.add_column("Metric", overflow="fold")
@@ -112,9 +112,7 @@ def _case_table(run: RunResult, width: int) -> Table:
 
 def _exhibit(exhibit: Exhibit) -> Table:
     """Return an exhibit with one column for each thing compared: there are fewer things than properties."""
-    table = Table(
-        title=exhibit.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False
-    )
+    table = plain_table(title=exhibit.title, title_justify="left")
     table.add_column("", overflow="fold")
     for row in exhibit.rows:
         table.add_column(row.name, justify="right", overflow="fold", style="bold")
@@ -138,9 +136,10 @@ def _cells(metric: Metric) -> tuple[Text, Text, Text]:
 def _print_reasons(run: RunResult, console: Console, shown: Sequence[str]) -> None:
     """Print each case's reasons, then the run's except those that are in the messages shown already."""
     told: set[str] = set()
+    messages = [" ".join(message.split()) for message in shown]
     for reason in run.verdict.reasons if run.verdict else ():
-        text = reason.message.partition(": ")[2]  # after the step's key
-        if text and any(text in message and reason.remedy in message for message in shown):
+        text = " ".join(reason.message.partition(": ")[2].split())  # after the step's key
+        if text and any(text in message and reason.remedy in message for message in messages):
             told.add(reason.message)
     known = len(told)
     for case in run.cases:

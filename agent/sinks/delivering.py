@@ -15,6 +15,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from agent.core.counts import count_of
 from agent.sinks.base import RecordsRefusedError, SinkUnavailableError
 
 if TYPE_CHECKING:
@@ -274,7 +275,7 @@ def _refused(journal: Journal, name: str) -> str:
     """Return what a sink refused, in words; empty if it refused nothing."""
     told = []
     if records := len(journal.refused(name)):
-        told.append(f"{records} records")
+        told.append(count_of(records, "record"))
     if pieces := journal.refused_pieces(name):
         first, reason = next(iter(pieces.items()))
         others = f" and {len(pieces) - 1} others" if len(pieces) > 1 else ""

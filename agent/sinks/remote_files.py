@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -42,10 +41,11 @@ class RemoteFolder:
                 fsspec.get_filesystem_class(scheme)
             except (ImportError, ValueError) as error:
                 from agent.core.errors import UsageError
+                from agent.core.extras import extra_remedy
 
                 raise UsageError(
                     f"the sink {sink} cannot write to {scheme}://: {error}",
-                    remedy=f"{sys.executable} -m pip install 'vcagent[content]' adds s3:// and az://; "
+                    remedy=f"for s3:// and az://, {extra_remedy('content')}; "
                     "other addresses need the package that fsspec names",
                 ) from error
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 from agent.core.errors import UsageError
+from agent.core.extras import extra_remedy
 from agent.core.names import did_you_mean
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def needed(sink: str, extra: str, *modules: str) -> ModuleType:
     """Import the modules that a sink needs; return the last one.
 
     Raises:
-        UsageError: if a module is not installed; the error names the pip command.
+        UsageError: if a module is not installed; the remedy is the pip command.
     """
     loaded = None
     for module in modules:
@@ -72,7 +72,7 @@ def needed(sink: str, extra: str, *modules: str) -> ModuleType:
         except ImportError as error:
             raise UsageError(
                 f"the sink {sink} needs the Python package of {module.partition('.')[0]!r}: {error}",
-                remedy=f"{sys.executable} -m pip install 'vcagent[{extra}]'",
+                remedy=extra_remedy(extra),
             ) from error
     assert loaded is not None  # noqa: S101 - at least one module is given
     return loaded

@@ -12,6 +12,7 @@ from pydantic import Field, field_validator
 
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
 from agent.component.environment_script import program_command
+from agent.core.counts import count_of
 from agent.core.errors import DependencyFailedError
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.bundle import bundle_of
@@ -160,4 +161,6 @@ class HuggingFaceDataSet(Dependency):
             text = json.dumps({"wish": self._wish(), "folder": str(folder), "files": sizes}, indent=2)
             write_whole(note, text + "\n")
             point_link(context.package_dir / asked.package_name, folder)
-        return StepOutcome(f"{len(sizes)} files of {asked.repository} at {folder.name} in {folder}")
+        return StepOutcome(
+            f"{count_of(len(sizes), 'file')} of {asked.repository} at {folder.name} in {folder}"
+        )

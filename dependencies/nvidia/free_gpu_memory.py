@@ -110,7 +110,8 @@ class FreeGpuMemory(Dependency):
             raise HostError(
                 f"no driver reports the GPUs' memory{f' ({seen} on the PCI bus)' if seen else ''}: "
                 f"nvidia-smi --query-gpu gave none{_left_out(facts)}",
-                remedy="install the driver (NvidiaCudaInstallation), or see vcagent doctor",
+                remedy="install the driver (vcagent --profile SETUP-GPU-NVIDIA); "
+                "if it is installed, see what nvidia-smi says",
                 lifted_by=LiftedBy.DRIVER if facts[GPUS] else LiftedBy.NOTHING,
             )
         share = self.share(visible_gpus(facts))

@@ -113,8 +113,10 @@ def test_a_command_prints_one_document_of_its_schema(
         (("resume",), ExitCode.USAGE, "there are no runs", "--results-dir"),
         (("plan",), ExitCode.USAGE, "no profile is named", "vcagent profiles"),
         (("plan", "NO-SUCH"), ExitCode.PROFILE_INVALID, "NO-SUCH", ""),
-        (("facts", "--nonsense"), ExitCode.USAGE, "--nonsense", "vcagent facts --help"),
-        (("frobnicate",), ExitCode.USAGE, "frobnicate", "vcagent --help"),
+        (("facts", "--nonsense"), ExitCode.USAGE, "--nonsense", "vcagent facts -h"),
+        (("frobnicate",), ExitCode.USAGE, "frobnicate", "vcagent -h lists the commands"),
+        (("compare",), ExitCode.USAGE, "Missing argument", "such as: vcagent compare RUN_A RUN_B"),
+        (("bundle",), ExitCode.USAGE, "--platform", "such as: vcagent bundle --profile"),
         (("@missing",), ExitCode.USAGE, "response file", "options and values"),
     ],
 )

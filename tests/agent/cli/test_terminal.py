@@ -106,7 +106,7 @@ def test_a_pipe_gets_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     print_entry(console, Text("problem  "), f"{path}: {path}", indent=9)
     print_columns(console, ("fact", "value"), [("path", path)])
     assert [line.strip() for line in screen.getvalue().splitlines()] == [
-        "what", path, f"problem  {path}: {path}", "fact  value", f"path  {path}",
+        "what", path, f"problem  {path}: {path}", "fact  value", "────  ─────", f"path  {path}",
     ]  # fmt: skip
 
 
@@ -134,7 +134,8 @@ def test_a_terminal_gets_whole_paths_and_indented_lines() -> None:
     screen.seek(0)
     print_columns(console, ("run", "profile"), [("20260401T120000Z-p-3fa9", "P" * 60)])
     lines = screen.getvalue().splitlines()
-    assert "20260401T120000Z-p-3fa9" in lines[1]
+    assert lines[1] == f"{'─' * 23}  {'─' * 15}"
+    assert "20260401T120000Z-p-3fa9" in lines[2]
     assert all(len(line) <= 40 for line in lines)
 
 

@@ -171,7 +171,8 @@ def test_a_refused_plan_is_a_problem() -> None:
     )
     assert refused == Check("dependencies[0] X", Status.PROBLEM, "no disk", "buy one")
     # On a fresh host, Docker must be installed first: that must not hide the problem with Secure Boot.
-    assert perhaps == Check("dependencies[0] X", Status.WARNING, "planned later (now: no key)", "enrol one")
+    remedy = "if the dependencies do not change that: enrol one"
+    assert perhaps == Check("dependencies[0] X", Status.WARNING, "planned later (now: no key)", remedy)
     assert (quiet.status, quiet.message) == (Status.OK, "installed")
     assert busy.message == "install, install"
     no_docker = HostError("no Docker", remedy="install it", lifted_by=LiftedBy.DOCKER)
@@ -455,6 +456,25 @@ def test_tokens_that_nobody_gave() -> None:
         ("actions[0] X", "Password is empty"),
     ]
     assert {check.status for check in found} == {Status.WARNING}
+
+
+@pytest.mark.parametrize(("value", "count"), [(None, 1), ("", 1), ("hf_x", 0)])
+def test_a_secret_of_the_environment_that_is_not_set(
+    value: str | None, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = """
+    {"Description": "d", "Parameters": {"HfToken": "{EnvironmentVariable:SOME_TOKEN}"},
+     "Actions": [{"Type": "X", "Parameters": {"ApiKey": "{EnvironmentVariable:SOME_TOKEN}"}}]}"""
+    monkeypatch.delenv("SOME_TOKEN", raising=False)
+    if value is not None:
+        monkeypatch.setenv("SOME_TOKEN", value)
+    found = check_secrets(load_sources([Source("P", "P.json", text, "json")]))
+    assert [check.name for check in found] == ["parameter HfToken", "actions[0] X"][: 2 * count]
+    assert {check.message for check in found} <= {
+        "HfToken is empty: SOME_TOKEN of the environment is not set",
+        "ApiKey is empty: SOME_TOKEN of the environment is not set",
+    }
+    assert {check.remedy for check in found} <= {"set it before the command: export SOME_TOKEN=…"}
 
 
 def test_servers_that_answer_and_those_that_do_not() -> None:

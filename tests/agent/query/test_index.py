@@ -245,7 +245,7 @@ def test_without_duckdb_the_pip_command_is_named(
     monkeypatch.setitem(sys.modules, "duckdb", None)
     monkeypatch.setattr(sys, "version_info", (3, 11))
     with (
-        pytest.raises(UsageError, match=r"pip install 'vcagent\[query\]'"),
+        pytest.raises(UsageError, match=r"pip install '\.\[query\]'"),
         ask("SELECT 1", [write_run("a")], Index(tmp_path / "index")),
     ):
         pass

@@ -203,7 +203,7 @@ def test_a_library_that_is_missing_is_named_with_the_command(
     monkeypatch.setattr(settings.importlib, "import_module", missing)
     with pytest.raises(UsageError, match="needs the Python package") as caught:
         open_sinks((sink,), SinkContext(tmp_path, "r"))
-    assert f"pip install 'vcagent[{extra}]'" in str(caught.value)
+    assert f"pip install '.[{extra}]'" in str(caught.value)
 
 
 def test_a_secret_may_stay_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

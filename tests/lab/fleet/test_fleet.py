@@ -50,12 +50,12 @@ def test_unknown_keys_are_listed_and_refused_unless_accepted_once(
     profile = controller.write_profile("true")
     arguments = ("run", "-i", inventory, "-p", profile)
     said = controller.refused(*arguments, exit_code=4)
-    assert "the host keys of 3 servers are not known; nothing was started" in said
+    assert "3 host keys unknown; nothing was started" in said
     for host in hosts[:3]:
         fingerprint = host.run("ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub").split()[1]
         assert f"{host.address} ssh-ed25519 {fingerprint}" in said
         assert host.run("ls /var/cache/vcagent", check=False).count("runs") == 0
-    controller.fleet(*arguments, "--accept-new-host-keys", exit_code=0)
+    controller.fleet("retry", "--accept-new-host-keys", exit_code=0)
     controller.fleet(*arguments, exit_code=0)
     known = controller.known_hosts.read_text().split()
     controller.known_hosts.write_text(" ".join(known[:1] + hosts[3].host_key().split()[1:]) + "\n")

@@ -1,0 +1,15 @@
+"""How the libraries of an extra are installed beside the agent."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["extra_remedy"]
+
+
+def extra_remedy(extra: str) -> str:
+    """Return the remedy for a missing extra such as ``fleet``: a pip command for the agent's own environment.
+
+    The agent is on no package index, so the command names the checkout that it is installed from.
+    """
+    return f"in the checkout of vcagent: {sys.executable} -m pip install '.[{extra}]'"
