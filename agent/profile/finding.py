@@ -136,11 +136,12 @@ def find(reference: str, *, search: Sequence[Traversable] | None = None) -> Sour
 
 
 def _files_near(path: Path) -> list[Path]:
-    """Return the profiles in a folder, or the files that a path without its extension may mean."""
+    """Return the profiles in a folder, or the files that a path without extension or in other case means."""
     with suppress(OSError):
         if path.is_dir():
             return sorted(file for file in path.iterdir() if file.name.lower().endswith(_EXTENSIONS))[:_SHOWN]
-        return [file for ending in _EXTENSIONS if (file := Path(f"{path}{ending}")).is_file()]
+        meant = {path.name.lower() + ending for ending in ("", *_EXTENSIONS)}
+        return sorted(file for file in path.parent.iterdir() if file.name.lower() in meant and file.is_file())
     return []
 
 

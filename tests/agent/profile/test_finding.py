@@ -65,9 +65,10 @@ def test_a_missing_one_names_the_nearest(folder: Path) -> None:
     with pytest.raises(ProfileError, match="is a folder") as caught:
         find(str(folder), search=[folder])
     assert f"{folder / 'SETUP-GPU.json'}" in (caught.value.remedy or "")
-    with pytest.raises(ProfileError, match="is neither") as caught:
-        find(str(folder / "SETUP-GPU"), search=[])
-    assert caught.value.remedy == f"did you mean {folder / 'SETUP-GPU.json'}?"
+    for name in ("SETUP-GPU", "setup-gpu", "setup-gpu.Json"):
+        with pytest.raises(ProfileError, match="is neither") as caught:
+            find(str(folder / name), search=[])
+        assert caught.value.remedy == f"did you mean {folder / 'SETUP-GPU.json'}?"
 
 
 @pytest.mark.parametrize("reference", ["", "~nobody-of-that-name/x.yaml", "x" * 5000, "a/\0"])
