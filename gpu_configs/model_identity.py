@@ -1,10 +1,14 @@
-"""Tells from a model's configuration whether it is the model that a profile names."""
+"""Tells whether a model is the one that a profile names, and whether two folders hold the same model."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _CONFIGURATIONS = Path(__file__).with_name("models")
 _SIZES = (
@@ -15,6 +19,9 @@ _SIZES = (
     "num_key_value_heads",
     "vocab_size",
 )
+_BLOCK_BYTES = 1024**2
+_WHOLE_BYTES = 16 * _BLOCK_BYTES
+"""Larger files are weights, of which blocks are read."""
 
 
 def own_name(named: str, folder: str) -> str:
@@ -34,6 +41,38 @@ def own_name(named: str, folder: str) -> str:
         place = Path(place.parents[1].name.rpartition("--")[2])
     name = told or place.name
     return name if name and name != named else f"not-{named}"
+
+
+def model_fingerprint(folder: Path) -> str:
+    """Return a name for the content of a model's folder; empty if it is not a folder of a model.
+
+    It does not depend on the folder's place: the same model in another package folder has the same one. It
+    is the SHA-256 of the files' names, sizes and contents. Of a file of weights, the first, the middle and
+    the last MiB stand for the content, because reading 140 GB takes minutes.
+
+    Raises:
+        OSError: if a file cannot be read.
+    """
+    if not (folder / "config.json").is_file():
+        return ""
+    digest = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        if path.is_file() and not path.name.startswith("."):
+            digest.update(f"{path.name} {path.stat().st_size} ".encode())
+            for block in _blocks(path):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        if size <= _WHOLE_BYTES:
+            yield file.read()
+            return
+        for start in (0, size // 2, size - _BLOCK_BYTES):
+            file.seek(start)
+            yield file.read(_BLOCK_BYTES)
 
 
 def _config(folder: Path) -> dict[str, Any]:

@@ -77,6 +77,10 @@ _ODDITIES: Mapping[str, _Oddity] = {
         "continue after their finish_reason: two answers may have been joined",
         "see whether a router stands between client and engine",
     ),
+    "early_finish": _Oddity(
+        "give a finish_reason from their first part on, so that nothing shows where the answer ends",
+        "use a server that gives a finish_reason only at the end", _NEVER,
+    ),
     "finishes": _Oddity(
         "give two different finish_reasons: two answers may have been joined",
         "see whether a router stands between client and engine",

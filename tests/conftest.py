@@ -43,6 +43,15 @@ settings.register_profile("busy-host", deadline=None)  # slowness does not count
 settings.load_profile("busy-host")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option for further Pythons."""
+    parser.addoption(
+        "--first-and-last",
+        action="store_true",
+        help="run each parametrized test with its first and its last parameters only",
+    )
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """Return other projects' profiles and logs: VCAGENT_SHARED, a folder beside the repository, or skip."""
@@ -60,11 +69,15 @@ def _cpu_limit(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.hookimpl(wrapper=True)  # before xdist, which reads the groups in the same hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """Mark the tests that a worker runs one after the other, and give slow fixtures more time.
 
     A test without a group goes to any free worker.
     """
+    if config.getoption("first_and_last"):
+        kept = _first_and_last(items)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in items if item in kept]
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         if group := _group(item, fixtures):
@@ -73,6 +86,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
             # The first test waits until its environment, programs or image exist.
             item.add_marker(pytest.mark.timeout(1200))
     return (yield)
+
+
+def _first_and_last(items: Sequence[pytest.Item]) -> set[pytest.Item]:
+    """Return each test once, or twice if it has several parameters."""
+    ends: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        test, _, _ = item.nodeid.partition("[")
+        ends[test] = [*ends.get(test, ())[:1], item]
+    return {item for found in ends.values() for item in found}
 
 
 def _group(item: pytest.Item, fixtures: Sequence[str]) -> str | None:

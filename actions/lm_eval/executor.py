@@ -83,6 +83,10 @@ class LmEvalExecutor(Action):
         own = asked.backend in {"vllm", "hf"} and asked.model_args.get("device") != "cpu"
         return super().uses_gpus(facts) or own or bool(asked.server and asked.server.gpu_layers)
 
+    def uses_loopback(self) -> bool:
+        """Return True also for vLLM, whose processes talk to each other over TCP."""
+        return super().uses_loopback() or (self.asked.backend == "vllm" and self.asked.container is None)
+
     def plan(self, facts: Facts) -> Plan:
         """Plan one step.
 

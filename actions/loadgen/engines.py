@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from actions.llamacpp.server import LlamaCppServer
 from actions.loadgen.engine import Engine
 from agent.component.environment_script import interpreter
 from agent.facts.visible_gpus import chosen_variables, usable_gpus
+from gpu_configs.model_identity import model_fingerprint
 from gpu_configs.vllm_engine import engine_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import ExitStack
-    from pathlib import Path
 
     from actions.loadgen.parameters import LoadGenParameters
     from agent.component.component import StepContext
     from agent.facts import Facts
+    from agent.facts.gpus import Gpu
 
 _GREEDY = {"temperature": 0, "ignore_eos": True, "cache_prompt": False}
 
@@ -83,14 +86,17 @@ def open_engine(asked: LoadGenParameters, stack: ExitStack, context: StepContext
 
 def _vllm(asked: LoadGenParameters, context: StepContext) -> Engine:
     assert asked.vllm is not None  # noqa: S101 - checked by the caller
+    gpus = usable_gpus(context.facts, asked.vllm.gpus)
     settings = engine_settings(
-        asked.vllm,
-        model=asked.model,
-        scenario=asked.loadgen_scenario,
-        gpus=usable_gpus(context.facts, asked.vllm.gpus),
-    )
+        asked.vllm, model=asked.model, scenario=asked.loadgen_scenario, gpus=gpus
+    )  # fmt: skip
     visible = chosen_variables(context.facts, asked.vllm.gpus)
-    devices = visible.get("CUDA_VISIBLE_DEVICES")
+    facts = {
+        "settings": "; ".join(settings.origin),
+        "gpus": visible.get("CUDA_VISIBLE_DEVICES") or "",
+        "gpu_kinds": _kinds(gpus),
+        "model_fingerprint": _fingerprint(asked.vllm.model),
+    }
     backend = {
         "type": "vllm",
         "model": asked.vllm.model,
@@ -102,9 +108,23 @@ def _vllm(asked: LoadGenParameters, context: StepContext) -> Engine:
     return Engine(
         backend,
         exact_tokens=settings.sampling.get("ignore_eos") is True,
-        facts={"settings": "; ".join(settings.origin), **({"gpus": devices} if devices else {})},
+        facts={name: value for name, value in facts.items() if value},
         start_qps=settings.start_qps,
     )
+
+
+def _kinds(gpus: tuple[Gpu, ...]) -> str:
+    """Return the number of GPUs of each kind, such as ``8x NVIDIA H100 80GB HBM3``."""
+    kinds = Counter(gpu.name or "unknown GPU" for gpu in gpus)
+    return ", ".join(f"{count}x {name}" for name, count in sorted(kinds.items()))
+
+
+def _fingerprint(model: str) -> str:
+    """Return the model's fingerprint; empty for a model that is not on this host or cannot be read."""
+    try:
+        return model_fingerprint(Path(model))
+    except OSError:
+        return ""
 
 
 def _openai(asked: LoadGenParameters, *, url: str, model: str, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 MOST_LOG_BYTES = 10 * 1024
 """Maximum size of an accuracy log in a submission (MAX_ACCURACY_LOG_SIZE)."""
+CUT = b"\n\n...\n\n"
+"""Stands for the part of an accuracy log that truncate_accuracy_log.py left out."""
 _EXTRA_FOLDERS = {"stable-diffusion-xl": "images", "wan-2.2-t2v-a14b": "videos"}
 """Folders of the accuracy run's answers that the round lists (REQUIRED_ACC_BENCHMARK)."""
 _HASH = re.compile(r"^hash=([0-9a-zA-Z_]+)\s*$", re.MULTILINE)
@@ -116,8 +118,13 @@ def log_findings(place: Place) -> Iterator[Finding]:
     said = (
         _HASH.findall(text_path.read_text(encoding="utf-8", errors="replace")) if text_path.is_file() else []
     )
-    is_whole = size and b"\n\n...\n\n" not in path.read_bytes()[: 2 * MOST_LOG_BYTES]
-    if said and is_whole and sha256_of(path) not in said:
+    content = path.read_bytes() if size <= MOST_LOG_BYTES else b""
+    if not content or CUT in content:
+        return
+    if not content.rstrip().endswith(b"]"):
+        text = f"{ACCURACY_LOG} was cut, but not by truncate_accuracy_log.py"
+        yield Finding("accuracy_log_cut", text, "run the script on the whole log that LoadGen wrote")
+    elif said and sha256_of(path) not in said:
         text = f"{ACCURACY_LOG} was not truncated, and its hash differs from the one in {ACCURACY_TEXT}"
         yield note("accuracy_hash", text, "check that both are of the same run")
 

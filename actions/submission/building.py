@@ -9,9 +9,10 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
-from actions.submission.accuracy import MOST_LOG_BYTES
+from actions.submission.accuracy import CUT, MOST_LOG_BYTES
 from actions.submission.checking import check_result, check_tree
 from actions.submission.findings import Finding
+from actions.submission.power import POWER_REMEDY, file_power, is_measured, power_folders
 from actions.submission.reruns import Rerun, Reruns, command_lines
 from actions.submission.same_settings import has_settings, in_one_line, setting_differences
 from actions.submission.system_description import missing_fields, system_description
@@ -41,7 +42,6 @@ _ASKED = {
 }
 """Name in user.conf of a scenario's load, the setting in LoadGen's log, and the factor to user.conf's
 unit."""
-_CUT = b"\n\n...\n\n"
 _PERCENT = 100
 
 
@@ -60,6 +60,7 @@ class Order:
         measurements: the owner's fields of the measurements.
         benchmarks: the benchmark as which a run's model is submitted (closed), or that it stands for (open).
         compliance: folder with BENCHMARK/SCENARIO/TESTxx of the compliance runs; None if there are none.
+        power: folder with BENCHMARK/SCENARIO of the power measurements; None if there are none.
     """
 
     output: Path
@@ -72,6 +73,7 @@ class Order:
     measurements: Mapping[str, str]
     benchmarks: Mapping[str, str]
     compliance: Path | None = None
+    power: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -154,14 +156,21 @@ def stage(
     filed: list[CheckedResult] = []
     missing: list[Missing] = []
     reruns = Reruns(cases)
+    unfiled_power = power_folders(order.power)
     for model, scenario in dict.fromkeys((case.model, case.scenario) for case in cases):
         here = [case for case in cases if (case.model, case.scenario) == (model, scenario)]
         place = Place(submitter, order.mlperf_round, order.system, _folder_of(order, model), scenario)
+        if power := unfiled_power.pop((place.benchmark, place.scenario), None):
+            here = [case for case in here if case.mode != "performance" or is_measured(power, case.logs)]
         chosen = _choose(here)
         performance, accuracy = chosen["performance"], chosen["accuracy"]
         if performance is None or accuracy is None:
             missing += (
                 Missing(
+                    f"{model} {scenario} power", f"none of these runs was measured in {power}", POWER_REMEDY
+                )
+                if power and mode == "performance"
+                else Missing(
                     f"{model} {scenario} {mode}",
                     "no run has this test",
                     f"run it with mode: {mode}",
@@ -172,6 +181,8 @@ def stage(
             )
             continue
         _file(order, place, performance, accuracy)
+        if power:
+            file_power(power, place)
         faults = list(_settings_findings(performance, accuracy))
         for test in TESTS_RUN if order.division != "open" else ():
             faults += _file_compliance(place, test, chosen[test], performance)
@@ -192,6 +203,10 @@ def stage(
         )
         if not keeps_rejected:
             _remove(place)
+    missing += (
+        Missing(f"{benchmark} {scenario} power", f"no run is of this test, but {folder} is", POWER_REMEDY)
+        for (benchmark, scenario), folder in unfiled_power.items()
+    )
     kept, incomplete = _whole_benchmarks(order, staged, filed, reruns)
     return Built(tuple(kept), (*missing, *incomplete))
 
@@ -391,7 +406,7 @@ def _file_accuracy(place: Place, case: Case) -> None:
             if size <= MOST_LOG_BYTES:
                 shutil.copyfileobj(whole, target)
             else:
-                target.write(whole.read(_VIEWABLE_BYTES) + _CUT)
+                target.write(whole.read(_VIEWABLE_BYTES) + CUT)
                 whole.seek(size - _VIEWABLE_BYTES)
                 target.write(whole.read(_VIEWABLE_BYTES))
     (place.accuracy / ACCURACY_TEXT).write_text(text, encoding="utf-8")

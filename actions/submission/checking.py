@@ -18,7 +18,9 @@ from actions.submission.performance import (
     user_conf_findings,
 )
 from actions.submission.power import power_findings
-from actions.submission.tree import places, read_json, submitters, system_names
+from actions.submission.tree import bad_links, places, read_json, submitters, system_names
+from agent.core.file_hash import sha256_of
+from parsers.loadgen import DETAIL_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -57,6 +59,9 @@ def check_tree(root: Path, mlperf_round: Round, *, submitter: str = "") -> Check
 
 def _submitter_findings(submitter: Submitter, mlperf_round: Round, here: list[Place]) -> Iterator[Finding]:
     yield from source_findings(submitter, mlperf_round.source_folder)
+    for path, why in bad_links(submitter):
+        yield Finding("link", f"{path} is a link {why}", "put the file itself in its place")
+    yield from _copied_logs(here)
     with_results = {place.system for place in here}
     for system in sorted(set(system_names(submitter)) - with_results):
         yield note("no_results", f"the system {system} has no results")
@@ -67,6 +72,19 @@ def _submitter_findings(submitter: Submitter, mlperf_round: Round, here: list[Pl
         done.setdefault((place.system, place.benchmark), set()).add(place.official_scenario)
     for (system, benchmark), scenarios in done.items():
         yield from _missing_scenarios(submitter, mlperf_round, system, benchmark, scenarios)
+
+
+def _copied_logs(here: list[Place]) -> Iterator[Finding]:
+    """Yield a finding for each result that has the log of another system."""
+    whose: dict[str, Place] = {}
+    for place in here:
+        for folder in (place.performance, place.accuracy):
+            if not (folder / DETAIL_NAME).is_file():
+                continue
+            first = whose.setdefault(sha256_of(folder / DETAIL_NAME), place)
+            if first.system != place.system:
+                text = f"{place.name} has the log of {first.name} in {folder.relative_to(place.results)}"
+                yield Finding("copied_log", text, "file the logs of the system that is described")
 
 
 def _missing_scenarios(

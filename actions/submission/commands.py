@@ -125,6 +125,14 @@ def build(
             show_default=False,
         ),
     ] = None,
+    power: Annotated[
+        Path | None,
+        typer.Option(
+            "--power",
+            help="Folder with BENCHMARK/SCENARIO of power measurements: what MLCommons' power client wrote.",
+            show_default=False,
+        ),
+    ] = None,
     results_dir: ResultsDir = Path("results"),
     as_json: AsJson = False,
 ) -> None:
@@ -153,13 +161,14 @@ def build(
             )
     if system_type not in SYSTEM_TYPES:
         raise UsageError(f"--system-type: {system_type!r}", remedy=f"one of {'; '.join(SYSTEM_TYPES)}")
-    if compliance and not compliance.is_dir():
-        raise UsageError("--compliance: the folder does not exist", where=str(compliance))
+    for option, path in (("--compliance", compliance), ("--power", power)):
+        if path and not path.is_dir():
+            raise UsageError(f"{option}: the folder does not exist", where=str(path))
     said, measurements = read_description(description, _pairs(settings, "--set", "field=value"))
     folder = ResultsFolder(results_dir)
     order = Order(
         output.absolute(), division.value, chosen, submitter, system_name, system_type, said, measurements,
-        _pairs(benchmark, "--benchmark", "MODEL=BENCHMARK"), compliance,
+        _pairs(benchmark, "--benchmark", "MODEL=BENCHMARK"), compliance, power,
     )  # fmt: skip
     made = built(order, cases_of([folder.find(run) for run in dict.fromkeys(runs)]))
     if as_json:

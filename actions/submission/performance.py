@@ -28,6 +28,14 @@ _ROUNDING = 1e-5  # LoadGen logs six significant digits
 _SEEDS = ("qsl", "sample_index", "schedule")
 _LEAST_PERCENTILE = {"Server": 0.99, "SingleStream": 0.9, "MultiStream": 0.99}
 _INFERRED = {("SingleStream", "MultiStream"), ("SingleStream", "Offline"), ("MultiStream", "Offline")}
+_RATES = (
+    ("result_tokens_per_second", "result_samples_per_second"),
+    ("result_completed_tokens_per_second", "result_completed_samples_per_sec"),
+)
+"""Rates of tokens, and of the samples that had them."""
+_LOADED = ("effective_performance_sample_count", "qsl_reported_performance_count")
+_INFERRED_TOKENS = "gptj"
+"""Beginning of the benchmarks whose tokens LoadGen counts as a constant for each sample, since v4.0."""
 _ENDPOINT_CONFIGS = ("config.yaml", "config.yml")
 
 
@@ -85,6 +93,11 @@ def performance_findings(
     if asked is None:
         return
     yield from _samples(place, asked, log)
+    yield from _score(place, asked, log)
+    is_inferred = official.startswith(_INFERRED_TOKENS) and log.scenario in {"Offline", "Server"}
+    if is_inferred and not score_key(log).startswith("result_inferred_"):
+        text = f"the log has no inferred tokens per second, by which {place.round.name} ranks {official}"
+        yield Finding("score", text, "use LoadGen's own name of the model")
     limits = asked.limits.get(place.official_scenario)
     if limits is not None and log.scenario == "Server":
         yield from _limits(limits, log)
@@ -176,6 +189,30 @@ def _samples(place: Place, asked: Benchmark, log: DetailLog) -> Iterator[Finding
         is_error = place.submitter.division != "open"
         text = f"the Offline query has {issued:g} samples, the round requires {least}"
         yield Finding("offline_samples", text, "raise min_query_count", is_error=is_error)
+
+
+def _score(place: Place, asked: Benchmark, log: DetailLog) -> Iterator[Finding]:
+    """Yield findings for rates that the log's other numbers do not allow, such as edited ones.
+
+    Offline's rate is the number of samples by the largest latency (loadgen/results.cc); some versions log the
+    number before it is rounded up to a multiple of the loaded samples. In the open division answers may be
+    longer than the benchmark's.
+    """
+    most = asked.most_tokens if place.submitter.division != "open" else None
+    remedy = "file the logs as LoadGen wrote them"
+    count, slowest_ns = log.number("generated_samples_per_query"), log.number("result_max_latency_ns")
+    rate = log.number("result_samples_per_second")
+    if log.scenario == "Offline" and rate and count and slowest_ns:
+        loaded = [number for key in _LOADED if (number := log.number(key))]
+        counts = (count, math.ceil(count / min(loaded)) * min(loaded) if loaded else count)
+        if not any(is_close(rate, each * 1e9 / slowest_ns) for each in counts):
+            text = f"result_samples_per_second is {rate:g}, but {count:g} samples in {slowest_ns / 1e9:g} s"
+            yield Finding("score", f"{text} are {count * 1e9 / slowest_ns:.6g}", remedy)
+    for tokens_key, samples_key in _RATES:
+        tokens, samples = log.number(tokens_key), log.number(samples_key)
+        if most and tokens and samples and tokens > samples * (most + 1):
+            text = f"{tokens_key} is {tokens:g} with {tokens / samples:.4g} tokens a sample"
+            yield Finding("score", f"{text}, the benchmark's answers have at most {most}", remedy)
 
 
 def _limits(limits: Limits, log: DetailLog) -> Iterator[Finding]:

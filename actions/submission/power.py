@@ -1,4 +1,8 @@
-"""Check the power measurement of a result: its files, and samples of power within the test.
+"""File and check the power measurement of a result: its files, and samples of power within the test.
+
+MLCommons' power client starts the test twice, for ranging and for the measurement. It leaves a folder with
+``power``, ``ranging`` and ``run_1``, and writes the checksums of all of these files, so that they are filed
+as they are.
 
 Sources: mlcommons/inference, tools/submission/submission_checker/checks/power_check.py, and constants.py
 (REQUIRED_POWER_FILES, REQUIRED_PERF_POWER_FILES). The power meter's own log, and the checksums of the
@@ -8,10 +12,12 @@ measuring programs, are left to the official checker.
 from __future__ import annotations
 
 import math
+import shutil
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from actions.submission.findings import Finding, note
+from agent.core.file_hash import sha256_of
 from parsers.loadgen import DETAIL_NAME
 
 if TYPE_CHECKING:
@@ -22,6 +28,9 @@ if TYPE_CHECKING:
     from parsers.loadgen import DetailLog
 
 SAMPLES_NAME = "spl.txt"
+POWER_REMEDY = (
+    "give the run that MLCommons' power client started, and all that it wrote: power, ranging, run_1"
+)
 _RUN_FILES = frozenset({"mlperf_log_summary.txt", DETAIL_NAME, SAMPLES_NAME})
 _FILES = {
     "power": frozenset({"client.json", "client.log", "ptd_logs.txt", "server.json", "server.log"}),
@@ -32,6 +41,30 @@ _OPTIONAL = frozenset({"mlperf_log_accuracy.json", "mlperf_log_trace.json", "res
 _TIME = "%m-%d-%Y %H:%M:%S.%f"
 _WATTS = 3
 """Place of the power in a sample: Time,TIME,Watts,POWER,…"""
+
+
+def power_folders(root: Path | None) -> dict[tuple[str, str], Path]:
+    """Return the folders of power measurements below ``root``, by benchmark and scenario."""
+    found = sorted(root.glob("*/*")) if root else []
+    return {(path.parent.name, path.name): path for path in found if path.is_dir()}
+
+
+def is_measured(folder: Path, logs: Path) -> bool:
+    """Return True if a test is the one whose power was measured: its detail log is the measurement's.
+
+    Args:
+        folder: the measurement, with ``run_1``.
+        logs: the folder with the logs of the test.
+    """
+    own = folder / "run_1" / DETAIL_NAME
+    return own.is_file() and sha256_of(own) == sha256_of(logs / DETAIL_NAME)
+
+
+def file_power(folder: Path, place: Place) -> None:
+    """Copy a power measurement into a result: all of its files, unchanged."""
+    for name in _FILES:
+        if (folder / name).is_dir():
+            shutil.copytree(folder / name, place.performance.parent / name, dirs_exist_ok=True)
 
 
 def power_findings(place: Place, log: DetailLog | None) -> Iterator[Finding]:

@@ -52,6 +52,7 @@ class Benchmark(BaseModel):
     datacenter: tuple[str, ...] = ()
     edge: tuple[str, ...] = ()
     tokens: bool = False
+    most_tokens: int | None = None
     limits: Mapping[str, Limits] = {}
     tests: tuple[str, ...] = ()
 

@@ -1,7 +1,8 @@
 """Compare the settings of two tests of one result: they must be of one engine with one configuration.
 
 A test's settings are in its harness's configuration and in its summary, which has what the engine and
-LoadGen used.
+LoadGen used. Of the model its content counts, not its folder; of the GPUs their number and kind, not their
+places in the host.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _BACKENDS = {"vllm_kept": "vllm"}
 """Other names of a backend: vllm_kept is vLLM that outlives a test."""
 _NOT_THE_ENGINE = frozenset(
-    {"api_key_env", "api_key_file", "connect_timeout_s", "socket", "token_ids", "type", "url"}
+    {"api_key_env", "api_key_file", "connect_timeout_s", "socket", "token_ids", "tokenizer", "type", "url"}
 )
 """Fields of a backend that change how a test reaches its engine, but not the answers."""
 _OF_ONE_TEST = frozenset({"engine_loaded_for", "engine_num_gpu_blocks", "engine_type", "engine_url"})
@@ -36,6 +37,15 @@ _LOADGEN_DETAILS = (
 )  # fmt: skip
 """Settings of LoadGen that a compliance test does not override. The load is not among them: it is searched
 for in the performance run only."""
+_MODEL_PLACES = ("model", "engine_model", "server_model_file")
+_INSTEAD = {
+    "server_model_fingerprint": _MODEL_PLACES,
+    "server_model_sha256": _MODEL_PLACES,
+    "server_gpu_kinds": (
+        "environment.CUDA_VISIBLE_DEVICES", "environment.HIP_VISIBLE_DEVICES", "server_gpus",
+    ),
+}  # fmt: skip
+"""Settings that are not compared if both tests have this better one: it names the same thing on any host."""
 _LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
 _HIDDEN = "environment."
 _SHOWN = 3
@@ -56,6 +66,15 @@ def setting_differences(performance: Case, other: Case) -> list[str]:
     """
     has_own = other.mode == "accuracy"
     first, second = (dict(_settings(case, engine_alone=has_own)) for case in (performance, other))
+    for better, names in _INSTEAD.items():
+        if better in first and better in second:
+            for name in names:
+                first.pop(name, None)
+                second.pop(name, None)
+    for settings, others in ((first, second), (second, first)):
+        for better in _INSTEAD:
+            if better not in others:  # a test of an older vcagent has no record of it
+                settings.pop(better, None)
     return [
         _in_words(name, first.get(name), second.get(name))
         for name in dict.fromkeys((*first, *second))

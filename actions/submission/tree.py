@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
     from actions.submission.rounds import Round
 
@@ -145,6 +146,19 @@ def places(submitter: Submitter, mlperf_round: Round) -> Iterator[Place]:
         for benchmark in _names(results / system, folders=True):
             for scenario in _names(results / system / benchmark, folders=True):
                 yield Place(submitter, mlperf_round, system, benchmark, scenario)
+
+
+def bad_links(submitter: Submitter) -> Iterator[tuple[str, str]]:
+    """Yield the links that would not arrive with the submission, and where each leads, in words."""
+    root = submitter.root.resolve()
+    for folder, folders, files in os.walk(submitter.folder):
+        for path in (Path(folder, name) for name in sorted((*folders, *files))):
+            if not path.is_symlink():
+                continue
+            if not path.exists():
+                yield str(path.relative_to(submitter.root)), "to nothing"
+            elif not path.resolve().is_relative_to(root):
+                yield str(path.relative_to(submitter.root)), "that leads out of the submission"
 
 
 def read_json(path: Path) -> Any:

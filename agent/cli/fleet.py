@@ -439,11 +439,11 @@ def status(run: FleetRun = None, results_dir: ResultsDir = Path("results"), as_j
             },
         )
         return
-    from agent.core.terminal import safe_console
+    from agent.core.terminal import has_width, safe_console
     from agent.fleet.terminal import print_reasons
 
     console = safe_console()
-    console.print(host_table(statuses))
+    console.print(host_table(statuses, expand=has_width(console)))
     print_reasons(list(statuses.values()), console)
     say(str(run_dir))
     if not is_alive and any(not host.phase.is_final or host.may_go_on for host in statuses.values()):

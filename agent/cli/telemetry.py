@@ -34,7 +34,7 @@ def status(
     results_dir: ResultsDir = Path("results"),
     as_json: AsJson = False,
 ) -> None:
-    """Show for each run and sink the delivered, waiting and refused records, and the reasons."""
+    """Show for each run and sink the delivered, waiting and refused records, and refused files with why."""
     rows = [row for folder in _folders(results_dir, run) for row in _standing(folder)]
     if as_json:
         from agent.cli.output import print_document
@@ -42,6 +42,7 @@ def status(
 
         print_document(TelemetryStatusDocument, {"sinks": rows})
         return
+    from rich.markup import escape
     from rich.table import Table
 
     from agent.core.terminal import safe_console
@@ -50,8 +51,10 @@ def status(
     for row in rows:
         table.add_row(
             row["run_id"], row["sink"], str(row["delivered"]), str(row["waiting"]), str(row["refused"]),
-            (row["last_success"] or "")[:19].replace("T", " "), row["error"] or "",
+            (row["last_success"] or "")[:19].replace("T", " "), escape(row["error"] or ""),
         )  # fmt: skip
+        for piece, reason in row["refused_pieces"].items():
+            table.add_row("", "", "", "", escape(piece), "", escape(reason))
     safe_console().print(table if rows else f"no run in {results_dir} has a sink besides its own files")
 
 
@@ -62,7 +65,7 @@ def flush(
     sink: Sinks = None,
     wait: Annotated[float, typer.Option(help="Seconds to keep trying each sink.", min=0)] = 30,
     refused: Annotated[
-        bool, typer.Option("--refused", help="Also send again the records that a sink refused.")
+        bool, typer.Option("--refused", help="Also send again the records and files that a sink refused.")
     ] = False,
     again: Annotated[
         bool, typer.Option("--again", help="Send everything again, for a destination that lost records.")
@@ -92,7 +95,8 @@ def flush(
         for row in rows:
             ended = f"not delivered: {row['error']}" if row["error"] else "all is delivered"
             more = f"; {row['refused']} records are refused" if row["refused"] else ""
-            safe_console().print(f"{row['run_id']}  {row['sink']}: {ended}{more}")
+            pieces = "".join(f"\n  refused: {name}: {why}" for name, why in row["refused_pieces"].items())
+            safe_console().print(f"{row['run_id']}  {row['sink']}: {ended}{more}{pieces}", markup=False)
         if not rows:
             safe_console().print("no run has a sink besides its own files")
     if any(row["error"] for row in rows):
@@ -125,6 +129,7 @@ def _standing(folder: Path) -> list[dict[str, Any]]:
                 "delivered": one.record_id - one.refused,
                 "waiting": last - one.record_id,
                 "refused": one.refused,
+                "refused_pieces": journal.refused_pieces(one.name),
                 "failures": one.failures,
                 "error": one.error or None,
                 "last_failure": one.failed,
@@ -163,8 +168,15 @@ def _flushed(
             sink.name: bring(journal, sink, wait_s=wait_s, refused=refused, mask=mask) for sink in opened
         }
         counts = {one.name: one.refused for one in journal.deliveries()}
+        pieces = {name: journal.refused_pieces(name) for name in errors}
     return [
-        {"run_id": folder.name, "sink": name, "error": error or None, "refused": counts.get(name, 0)}
+        {
+            "run_id": folder.name,
+            "sink": name,
+            "error": error or None,
+            "refused": counts.get(name, 0),
+            "refused_pieces": pieces[name],
+        }
         for name, error in errors.items()
     ]
 

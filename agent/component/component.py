@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from agent.component.bundled_images import image_download
 from agent.component.downloads import not_carried
+from agent.core.addresses import is_on_loopback
 from agent.core.errors import ActionFailedError, LiftedBy
 from agent.core.metric_filters import parse_filters
 from agent.core.names import canonical
@@ -372,6 +373,19 @@ class Action(_Planned):
             )
         return (image_download(container.image_name),)
 
+    def uses_loopback(self) -> bool:
+        """Return True if it serves or asks at 127.0.0.1 of the host.
+
+        By default: anything with a server or an engine of its own, or with the address of a server on this
+        host, unless it is in a container with a network of its own.
+        """
+        asked = self.parameters
+        container = getattr(asked, "container", None)
+        if container is not None and container.network != "host":
+            return False
+        own = any(getattr(asked, name, None) for name in ("server", "vllm"))
+        return own or is_on_loopback(str(getattr(asked, "endpoint", "")))
+
 
 class ServiceAction(Action):
     """Starts a service that runs until its group ends; all later elements of the group can use it.
@@ -379,6 +393,10 @@ class ServiceAction(Action):
     It is stopped with the group, successful or not. A resume starts it again if any later element in
     its group is not done yet.
     """
+
+    def uses_loopback(self) -> bool:
+        """Return True: also the port of a container is published at 127.0.0.1."""
+        return True
 
 
 @dataclass(frozen=True)

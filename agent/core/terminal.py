@@ -34,6 +34,11 @@ def plain_cell(text: str) -> str:
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 
+def has_width(console: Console) -> bool:
+    """Return True if lines are wrapped or cut: the console is a terminal, or its width was given."""
+    return console.width < _WHOLE_LINES
+
+
 def safe_console(**options: Any) -> Console:
     """Return a rich console that shows text literally: control characters spelled out, no markup.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import UsageError
 from agent.core.records import Relativity
-from agent.diagnosis.rules import Function
+from agent.diagnosis.rules import HOSTS, Function
 from agent.diagnosis.spread import (
     Sample,
     median_and_mad,
@@ -65,9 +65,10 @@ def variance_variables(value: float, baseline: Baseline, kind: MetricKind) -> di
     """Return the variables of a variance rule for a value, except chance.
 
     ``x`` is the distance from the baseline as a share of it, ``z`` in standard deviations of the hosts it was
-    made from, ``worse`` the share on the bad side: below 0 for values better than the baseline.
+    made from, ``worse`` the share on the bad side: below 0 for values better than the baseline. ``hosts`` is
+    the number of the hosts it was made from.
     """
-    variables = {}
+    variables: dict[str, float] = {} if baseline.hosts is None else {HOSTS: baseline.hosts}
     sign = SIGNS.get(kind.relativity)
     if baseline.value or value == baseline.value:
         variables["x"] = (value - baseline.value) / baseline.value if baseline.value else 0.0

@@ -12,7 +12,15 @@ from agent.core.errors import UsageError
 from agent.diagnosis.baseline import SIGNS, Baseline, find_baselines, variance_variables
 from agent.diagnosis.criteria import LABEL
 from agent.diagnosis.diagnosis import Defect, Diagnosis, HostDiagnosis, Unjudged
-from agent.diagnosis.rules import CHANCE, NOISE_CHANCE, WORST, WORST_CHANCE, Function
+from agent.diagnosis.rules import (
+    CHANCE,
+    HOSTS,
+    LEAST_WORSE,
+    NOISE_CHANCE,
+    WORST,
+    WORST_CHANCE,
+    Function,
+)
 from agent.diagnosis.spread import ALPHA
 
 if TYPE_CHECKING:
@@ -25,7 +33,10 @@ _RANK = ":"
 """Prefix before the number of a process or GPU in SuperBench's metrics."""
 
 
-_SIDED = frozenset({"worse", NOISE_CHANCE, WORST, WORST_CHANCE})
+_SIDED = frozenset({"worse", NOISE_CHANCE, WORST, WORST_CHANCE, LEAST_WORSE})
+_OF_RUNS = (WORST, WORST_CHANCE, LEAST_WORSE)
+"""Variables that only hosts with several runs have."""
+
 _NEEDED = (
     ("x", "the baseline is 0: a value rule can judge it"),
     ("z", "the baseline does not tell how far hosts differ"),
@@ -34,6 +45,8 @@ _NEEDED = (
     (NOISE_CHANCE, "the baseline does not have the least and the greatest value of at least two runs"),
     (WORST, "the baseline is 0: a value rule can judge it"),
     (WORST_CHANCE, "the baseline does not tell how far runs differ"),
+    (LEAST_WORSE, "the baseline does not have the runs of at least two other hosts, or is 0"),
+    (HOSTS, "the baseline does not have the number of its hosts"),
 )
 _COARSE = 0.10
 """If a loss beyond this share of the baseline would not be noticed, the value is not judged."""
@@ -153,7 +166,7 @@ class _Judge:
             return [own[metric] for metric in metrics for own in hosts if metric in own]
 
         runs = sum(len(own) for own in values(WORST_CHANCE) if len(own) > 1)
-        return Family(len(values(CHANCE, NOISE_CHANCE)), runs)
+        return Family(len(values(CHANCE, NOISE_CHANCE, LEAST_WORSE)), runs)
 
     def host(self, host: str, group: str) -> HostDiagnosis:
         """Return the diagnosis of one host."""
@@ -250,7 +263,7 @@ class _Judge:
         criterion = rule.criterion
         if value is None or criterion is None:
             return None
-        of_runs = criterion.uses(WORST) or criterion.uses(WORST_CHANCE)
+        of_runs = any(map(criterion.uses, _OF_RUNS))
         runs = self._observed.hosts[host][metric]
         if of_runs and len(runs) == 1:
             return None
@@ -263,6 +276,8 @@ class _Judge:
             variables = variance_variables(value, baseline, kind) | self._chances(host, metric, baseline)
             if criterion.uses(NOISE_CHANCE):
                 variables |= self._noise_chance(host, metric, baseline)
+            if criterion.uses(LEAST_WORSE):
+                variables |= self._least_worse(host, metric, baseline)
             if kind.relativity not in SIGNS and criterion.names.keys() & _SIDED:
                 self._notes[rule.name]["neither more nor less is better"] += 1
                 return None
@@ -279,7 +294,7 @@ class _Judge:
         if not (holds and baseline):
             return holds
         z = variables.get("z")
-        if of_runs:
+        if criterion.uses(WORST) or criterion.uses(WORST_CHANCE):
             value = _worst(runs, kind)
             variables = variance_variables(value, baseline, kind)
         return Defect(
@@ -328,6 +343,15 @@ class _Judge:
             return {}
         dropped = len(baseline.dropped) if host in baseline.dropped else 1
         return {NOISE_CHANCE: min(1.0, tail * self.family.pairs * dropped)}
+
+    def _least_worse(self, host: str, metric: str, baseline: Baseline) -> dict[str, float]:
+        """Return the loss that noise between runs cannot explain, as a share, over all judged values."""
+        sign = SIGNS.get(self._observed.metrics[metric].relativity)
+        if not (sign and baseline.runs and baseline.value):
+            return {}
+        runs, tail = self._observed.hosts[host][metric], ALPHA / self.family.pairs
+        least = baseline.runs.least_distance(runs, host, sign, tail)
+        return {} if least is None else {LEAST_WORSE: least / abs(baseline.value)}
 
     def _vague(self, host: str, baseline: Baseline, kind: MetricKind) -> str:
         """Return why a host that is not an outlier is still not known to be well; empty if it is."""

@@ -27,6 +27,8 @@ CHANCE = "chance"
 NOISE_CHANCE = "noise_chance"
 WORST = "worst"
 WORST_CHANCE = "worst_chance"
+LEAST_WORSE = "least_worse"
+HOSTS = "hosts"
 
 
 class Function(str, Enum):
@@ -46,7 +48,7 @@ class Function(str, Enum):
 
 _VARIABLES: Mapping[Function, tuple[str, ...]] = {
     Function.VALUE: ("x",),
-    Function.VARIANCE: ("x", "z", "worse", CHANCE, NOISE_CHANCE, WORST, WORST_CHANCE),
+    Function.VARIANCE: ("x", "z", "worse", CHANCE, NOISE_CHANCE, WORST, WORST_CHANCE, LEAST_WORSE, HOSTS),
     Function.FAILURE_CHECK: ("x",),
     Function.MULTI_RULES: (LABEL,),
 }

@@ -195,6 +195,37 @@ class Sample:
             found.append(tail * len(numbers))
         return min(found)
 
+    def least_distance(self, runs: Sequence[float], host: str, sign: int, tail: float) -> float | None:
+        """Return the distance of a host from the other hosts that noise between runs cannot explain.
+
+        It is the lower confidence limit of the difference between the mean of the host's runs and the mean of
+        the other hosts' means. Only the spread between the runs of a host counts (pooled over all hosts), so
+        a few hosts suffice; but the spread between healthy hosts is not taken into account.
+
+        Args:
+            runs: the values of the host, at least one.
+            host: its name. Its own values in the sample are left out.
+            sign: 1 if greater is worse, -1 if less is worse.
+            tail: the probability that the true distance is smaller than the limit.
+
+        Returns:
+            The limit; below 0 for a host that may be better. None if no host has two runs, or there are
+            fewer than two other hosts.
+        """
+        others = [own for other, own in self.values.items() if other != host]
+        freedom = sum(len(own) - 1 for own in (runs, *others))
+        if len(others) < _LEAST_TO_SPREAD or not freedom:
+            return None
+        means = [statistics.fmean(own) for own in others]
+        squares = sum(
+            (value - mean) ** 2
+            for own, mean in zip((runs, *others), (statistics.fmean(runs), *means), strict=True)
+            for value in own
+        )
+        shares = 1 / len(runs) + sum(1 / len(own) for own in others) / len(others) ** 2
+        distance = sign * (statistics.fmean(runs) - statistics.fmean(means))
+        return distance - t_limit(tail, freedom) * math.sqrt(squares / freedom * shares)
+
     def least_seen(self, host: str, tail: float) -> float | None:
         """Return the distance from the mean from which on the tail is below a limit; None if unknown."""
         _, deviation, hosts = self._without(host)

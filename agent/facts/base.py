@@ -126,6 +126,47 @@ class LocalHost(Host):
         return record_lock_holder(path)
 
 
+class _SingleReading(LocalHost):
+    """A host that runs each command once, for all facts that are read from it.
+
+    Args:
+        host: the host that answers.
+    """
+
+    def __init__(self, host: Host) -> None:
+        super().__init__()
+        self._host = host
+        self._outputs: dict[tuple[object, ...], str | None] = {}
+
+    @override
+    def output(
+        self,
+        command: Sequence[str],
+        *,
+        timeout_s: float = 10,
+        env: Mapping[str, str] | None = None,
+        hang_is_error: bool = False,
+    ) -> str | None:
+        key = (tuple(command), timeout_s, frozenset((env or {}).items()), hang_is_error)
+        if key not in self._outputs:
+            self._outputs[key] = self._host.output(
+                command, timeout_s=timeout_s, env=env, hang_is_error=hang_is_error
+            )
+        return self._outputs[key]
+
+    @override
+    def text(self, path: str) -> str | None:
+        return self._host.text(path)
+
+    @override
+    def names(self, folder: str) -> list[str]:
+        return self._host.names(folder)
+
+    @override
+    def lock_holder(self, path: str) -> int | None:
+        return self._host.lock_holder(path)
+
+
 @dataclass(frozen=True)
 class Fact(Generic[T]):
     """A value that can be read from a host.
@@ -142,7 +183,7 @@ class Fact(Generic[T]):
 
 
 class Facts:
-    """Facts of a host; each is read on first use and then cached.
+    """Facts of a host; each is read on first use and then cached. Facts from one command run it once.
 
     Args:
         host: the host; None for a modelled host, which only has ``modelled``.
@@ -152,6 +193,7 @@ class Facts:
 
     def __init__(self, host: Host | None = None, modelled: Mapping[str, Any] | None = None) -> None:
         self._host = host
+        self._reading = _SingleReading(host) if isinstance(host, LocalHost) else host
         self._modelled = dict(modelled or {})
         self._read: dict[str, Any] = {}
         self._lock = threading.RLock()
@@ -166,9 +208,9 @@ class Facts:
             return cast("T", self._modelled[fact.name])
         with self._lock:
             if fact.name not in self._read:
-                if self._host is None:
+                if self._reading is None:
                     raise KeyError(f"the modelled host does not have the fact {fact.name}")
-                self._read[fact.name] = fact.read(self._host)
+                self._read[fact.name] = fact.read(self._reading)
             return cast("T", self._read[fact.name])
 
     def given(self, name: str) -> Any:

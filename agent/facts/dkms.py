@@ -16,7 +16,8 @@ _MODULE_NAMES = ("nvidia", "nvidia-current", "nvidia-current-open")
 
 _TREE = "/var/lib/dkms"
 _ERROR = re.compile(
-    r"\berror:|: command not found|: not found\b|\*\*\* |[Nn]o space left|\bERROR\b|Unable to|unable to"
+    r"\berror:|: command not found|: not found\b|\*\*\* |[Nn]o space left|\bERROR\b|\bFATAL: modpost"
+    r"|Unable to|unable to"
 )
 _NOISE = re.compile(r"^\s*(?:CONFTEST|CC|LD|AR|SYMLINK|MODPOST|BTF|make(?:\[\d+\])?: (?:Enter|Leav))\b")
 

@@ -214,6 +214,8 @@ def running_containers(text: str | None) -> tuple[RunningContainer, ...]:
 
 
 def _problem(host: Host) -> str | None:
+    if DOCKER_SERVER_VERSION.read(host):
+        return None
     answer = (
         host.output(["sh", "-c", "docker version >/dev/null 2>&1 || docker version 2>&1; :"]) or ""
     ).strip()

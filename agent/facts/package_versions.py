@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _VERSION_LOCKS = "/etc/dnf/plugins/versionlock.list"
+_VERSION_LOCKS_5 = "/etc/dnf/versionlock.toml"
 _CHUNK = 400
 """Most packages in one call of apt-cache: well below the kernel's limit for arguments."""
 
@@ -111,7 +112,8 @@ def _each(host: Host, command: Sequence[str], names: Sequence[str]) -> str:
 def _held(host: Host) -> frozenset[str]:
     if PACKAGE_MANAGER.read(host) in RPM_MANAGERS:
         lines = map(str.strip, (host.text(_VERSION_LOCKS) or "").splitlines())
-        return frozenset(line for line in lines if line and not line.startswith("#"))
+        names = re.findall(r'^name\s*=\s*"([^"]+)"', host.text(_VERSION_LOCKS_5) or "", re.MULTILINE)
+        return frozenset({*names, *(line for line in lines if line and not line.startswith("#"))})
     return frozenset((host.output(["apt-mark", "showhold"], timeout_s=30) or "").split())
 
 

@@ -147,6 +147,10 @@ def _manager(host: Host) -> str | None:
     return next((name for program, name in _MANAGERS if any(program in folder for folder in folders)), None)
 
 
+def _dnf_5(host: Host) -> bool:
+    return "dnf5" in (host.output(["dnf", "--version"], timeout_s=_QUERY_TIMEOUT_S) or "")
+
+
 def _lock(host: Host) -> PackageLock | None:
     for path in _LOCKS:
         if (pid := host.lock_holder(path)) is not None:
@@ -192,6 +196,7 @@ def _age_s(host: Host) -> int | None:
 
 
 PACKAGE_MANAGER: Fact[str | None] = Fact("package_manager", "/usr/bin", _manager)
+DNF_5: Fact[bool] = Fact("dnf_5", "dnf --version", _dnf_5)
 INSTALLED_PACKAGES: Fact[Mapping[str, InstalledPackage]] = Fact(
     "installed_packages",
     "dpkg-query --show, rpm --query --all",

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from agent.facts.base import Fact, Host
+from agent.facts.bundle import bundle_of
 from agent.facts.package_versions import PackageOffer
 from agent.facts.packages import PACKAGE_MANAGER
 from agent.facts.repositories import RPM_REPOSITORIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from agent.facts.base import Facts
+    from agent.facts.repositories import RpmRepository
 
 NVIDIA_HOST = "developer.download.nvidia.com"
 _NAMES = (
@@ -57,26 +61,48 @@ def every_stream(repositories: Iterable[str]) -> list[str]:
     return [f"--setopt={name}.module_hotfixes=1" for name in sorted(repositories)]
 
 
-def _command(machine: str, repositories: Iterable[str]) -> Sequence[str]:
+def publishers(repositories: Iterable[RpmRepository]) -> dict[str, str]:
+    """Return the server of each repository that has one, by its identifier."""
+    return {
+        repository.identifier: server
+        for repository in repositories
+        for address in repository.addresses[:1]
+        if (server := urlsplit(address).hostname)
+    }
+
+
+def driver_query(machine: str, servers: Mapping[str, str], options: Sequence[str] = ()) -> list[str]:
+    """Return the dnf command that lists a driver's packages.
+
+    Args:
+        machine: the architecture.
+        servers: the repositories' servers, from ``publishers``.
+        options: options with which dnf knows other repositories than the host's.
+    """
+    ours = (name for name, server in servers.items() if server == NVIDIA_HOST)
     return [
-        "dnf", "--quiet", *every_stream(repositories), "--disableplugin=versionlock", "repoquery",
+        "dnf", *options, "--quiet", *every_stream(ours), "--disableplugin=versionlock", "repoquery",
         f"--arch={machine},noarch", f"--queryformat={_FORMAT}", *_NAMES,
     ]  # fmt: skip
 
 
-def _read(host: Host) -> tuple[PackageOffer, ...]:
+def _read(host: Host, options: Sequence[str] = ()) -> tuple[PackageOffer, ...]:
     if PACKAGE_MANAGER.read(host) != "dnf":
         return ()
-    hosts = {
-        repository.identifier: urlsplit(address).hostname or ""
-        for repository in RPM_REPOSITORIES.read(host)
-        for address in repository.addresses[:1]
-    }
+    servers = publishers(RPM_REPOSITORIES.read(host))
     machine = (host.output(["uname", "-m"]) or "").strip()
-    command = _command(machine, (name for name, server in hosts.items() if server == NVIDIA_HOST))
     # dnf waits for its lock; a hang is not absence.
-    answer = host.output(command, timeout_s=_TIMEOUT_S, hang_is_error=True)
-    return repoquery(answer, {name: server for name, server in hosts.items() if server})
+    command = driver_query(machine, servers, options)
+    return repoquery(host.output(command, timeout_s=_TIMEOUT_S, hang_is_error=True), servers)
 
 
 RPM_DRIVER_OFFERS: Fact[tuple[PackageOffer, ...]] = Fact("rpm_driver_offers", "dnf repoquery", _read)
+
+
+def rpm_driver_offers(facts: Facts) -> tuple[PackageOffer, ...]:
+    """Return a driver's packages in the repositories of a host; with a bundle, those in the bundle."""
+    bundle = bundle_of(facts)
+    if bundle is None:
+        return facts[RPM_DRIVER_OFFERS]
+    options = bundle.dnf_options
+    return facts[Fact("rpm_driver_offers_of_bundle", "dnf repoquery", lambda host: _read(host, options))]

@@ -172,10 +172,10 @@ class LiveTable(FleetDisplay):
     def _render(self) -> Group:
         with self._lock:
             hosts = dict(self.hosts)
-        return host_table(hosts, self._console.height - 4)
+        return host_table(hosts, self._console.height - 4, expand=True)
 
 
-def host_table(hosts: Mapping[str, HostStatus], most_rows: int | None = None) -> Group:
+def host_table(hosts: Mapping[str, HostStatus], most_rows: int | None = None, *, expand: bool) -> Group:
     """Return a table of hosts: phase, elapsed time, and the current step with its last message, or the error.
 
     Failed hosts come first, then unreachable ones, then running ones, the slowest first.
@@ -184,13 +184,14 @@ def host_table(hosts: Mapping[str, HostStatus], most_rows: int | None = None) ->
         hosts: the status of each host.
         most_rows: the maximum number of rows. If there are more hosts, failed hosts with equal reasons share
             a line above the table; these lines take at most half of the rows. None for one row per host.
+        expand: whether the table is as wide as the console, so that only reasons are cut.
     """
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
     table = Table(
-        box=None, expand=True, pad_edge=False, caption=counted(hosts.values()), caption_justify="left"
+        box=None, expand=expand, pad_edge=False, caption=counted(hosts.values()), caption_justify="left"
     )
     table.add_column("host", no_wrap=True)
     table.add_column("phase", no_wrap=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agent.core.layout import print_lines
+from agent.core.terminal import has_width
 from agent.fleet.display import host_table
 from agent.fleet.reasons import reason_groups
 from agent.fleet.status import HostStatus
@@ -28,7 +29,8 @@ def render_fleet(description: Mapping[str, Any], console: Console) -> None:
     from rich.text import Text
 
     statuses = [HostStatus.from_json(host) for host in description["hosts"]]
-    console.print(host_table({status.name: status for status in statuses}, _MOST_ROWS))
+    hosts = {status.name: status for status in statuses}
+    console.print(host_table(hosts, _MOST_ROWS, expand=has_width(console)))
     print_reasons(statuses, console)
     if description["distributions"]:
         table = Table("case", "metric", "unit", "hosts", "least", "median", "greatest", "sick")

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 from agent.component.component import Action, Component, ComponentParameters, Dependency, Monitor, Plan, Step
 from agent.component.downloads import lacking
 from agent.component.registry import component_class, unknown_types
-from agent.core.errors import HostError, ProfileError, VcagentError, unexpected
+from agent.core.errors import HostError, LiftedBy, ProfileError, VcagentError, unexpected
 from agent.core.names import canonical, did_you_mean
 from agent.facts.bundle import bundle_of
 from agent.facts.linux import DISTRIBUTION, PLATFORM
+from agent.facts.loopback import LOOPBACK
 from agent.planning.groups import GroupParameters, PlannedGroup, is_group
 from agent.profile import (
     GROUPS,
@@ -240,6 +241,7 @@ class Planner:
                 return PlannedComponent(element, Standing.PLANNED, note=note, uses_gpus=uses_gpus)
             if not isinstance(component, (Dependency, Action)):
                 raise ProfileError(f"{element.type} can neither be planned nor watched")
+            _require_loopback(component, facts)
             plan = _plan_with_bundle(component, facts)
         except (HostError, VariableUnavailableError) as error:
             return PlannedComponent(
@@ -323,6 +325,20 @@ class Planner:
             return ""
 
 
+def _require_loopback(component: Component, facts: Facts) -> None:
+    """Check that the host has the loopback interface up, if an action needs it.
+
+    Raises:
+        HostError: if it is down: servers would be waited for until their time limit.
+    """
+    if isinstance(component, Action) and component.uses_loopback() and not facts[LOOPBACK]:
+        raise HostError(
+            "the loopback interface is down, so programs of this host do not reach each other at 127.0.0.1",
+            remedy="switch it on: ip link set lo up (in a network namespace: ip -n NAME link set lo up)",
+            lifted_by=LiftedBy.NOTHING,
+        )
+
+
 def _plan_with_bundle(component: Dependency | Action, facts: Facts) -> Plan:
     """Return a component's plan; with a bundle, refuse steps that would download what it lacks.
 
@@ -401,6 +417,8 @@ def _parameter_error(
         elif problem["type"] == "missing":
             what = known[own].description if own in known else ""
             lines.append(f"{place}: {element.type} needs the parameter {path!r}: {what or ''}")
+        elif problem["type"] == "bool_parsing":  # a profile's expression may say there what is wrong
+            lines.append(f"{place}: {path}: {problem['input']!r} is neither true nor false")
         else:
             lines.append(f"{place}: {path or element.type}: {problem['msg'].removeprefix('Value error, ')}")
     set_them = ",,,".join(f"{parameter}=…" for parameter in dict.fromkeys(parameters))

@@ -183,7 +183,7 @@ def _dnf_options(folder: Path) -> tuple[str, ...]:
     return (
         f"--repofrompath={name},file://{quote(str(rpms))}",
         f"--repo={name}",
-        # The signatures of the files were checked when the bundle was made.
+        # The signatures were checked when the bundle was made, if the repository's file asked for it.
         f"--setopt={name}.gpgcheck=0",
         # The streams of modules are not in the bundle's index.
         f"--setopt={name}.module_hotfixes=1",

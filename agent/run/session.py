@@ -441,7 +441,8 @@ class Session:
             complete=not going_on, wait_s=_INTERRUPTED_WAIT_S if going_on else FINISH_WAIT_S
         )
         if left:
-            left[-1] += f"; deliver them with: vcagent telemetry flush {self.run_dir.name}"
+            option = "--refused " if any(" refused " in line for line in left) else ""
+            left[-1] += f"; deliver them with: vcagent telemetry flush {option}{self.run_dir.name}"
         outcome.warnings += left
         description["verdict"]["warnings"] += left
 

@@ -22,9 +22,10 @@ _T = TypeVar("_T")
 
 
 class RecordsRefusedError(Exception):
-    """The destination will never take these records: they are too old, too large, or malformed.
+    """The destination will never take these records, or this piece: too old, too large, or malformed.
 
-    Delivery halves the batch until it has found the record at fault, notes it as refused and goes on.
+    Delivery halves the batch until it has found the record at fault. It notes the record or the piece as
+    refused, and goes on with the next.
     """
 
 
@@ -48,6 +49,7 @@ class Piece:
     Args:
         name: unique within the run; the journal notes under this name that the sink has the piece.
         send: sends the piece. If the note was lost, it is called again and must replace the earlier copy.
+            It raises RecordsRefusedError if the destination will never take the piece.
     """
 
     name: str

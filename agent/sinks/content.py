@@ -6,17 +6,19 @@ its file, so that the existence of a manifest means that the file is complete.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import mimetypes
 import tempfile
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from typing_extensions import override
 
-from agent.sinks.base import Piece, Sink
+from agent.sinks.base import Piece, RecordsRefusedError, Sink
 from agent.sinks.remote_files import RemoteFolder
 from agent.sinks.settings import parse_settings
 from agent.store.documents import RunDocument
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 _MEMORY_BYTES = 1 << 24
 _MANIFEST = ".manifest.json"
 _LOOKED_AT_BYTES = 8192
+_REFUSED = frozenset({400, 405, 411, 413, 414, 415, 422, 431})
+"""HTTP's statuses of a request that fails again. Not 401, 403, 404: a login or a container may be missing."""
+_REFUSED_BY_FILES = frozenset({errno.ENAMETOOLONG, errno.EFBIG})
 
 
 class ContentSink(Sink):
@@ -67,17 +72,28 @@ class ContentSink(Sink):
                 yield Piece(name, partial(self._send, run, path, name))
 
     def _send(self, run: RunDocument, path: Path, name: str) -> None:
+        """Send a file, then its manifest.
+
+        Raises:
+            RecordsRefusedError: if this account cannot read the file, or the store will never take it.
+        """
         place = f"{run.experiment_id}/{run.client_id}/{run.run_id}/{name}".lower()
-        with path.open("rb") as file, tempfile.SpooledTemporaryFile(_MEMORY_BYTES) as clean:
+        try:
+            source = path.open("rb")
+        except OSError as error:
+            raise RecordsRefusedError(f"it cannot be read: {error.strerror}") from error
+        with source as file, tempfile.SpooledTemporaryFile(_MEMORY_BYTES) as clean:
             stream = cast("BinaryIO", clean)
             size, digest = _masked_copy(file, stream, self._context.mask)
             stream.seek(0)
-            self._folder.put_stream(place, stream)
+            with _refusals():
+                self._folder.put_stream(place, stream)
         manifest = self._manifest(run, path, name, place)
         manifest |= {"fileSizeBytes": size, "sha256": digest}
         text = json.dumps(manifest, indent=2) + "\n"
         # VirtualClient replaces the extension. It is kept here: x.log and x.csv would share a manifest.
-        self._folder.put(f"{place}{_MANIFEST}", text.encode())
+        with _refusals():
+            self._folder.put(f"{place}{_MANIFEST}", text.encode())
 
     def _manifest(self, run: RunDocument, path: Path, name: str, place: str) -> dict[str, Any]:
         """Return VirtualClient's manifest (Contracts/FileUploadDescriptorFactory.cs)."""
@@ -107,6 +123,28 @@ class ContentSink(Sink):
             if isinstance(value, (str, int, float, bool)) and (key not in values or key in run.metadata)
         }
         return {key: value for key, value in {**values, **added}.items() if value is not None}
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Raise RecordsRefusedError for the errors with which a store refuses a file for good.
+
+    The libraries of Azure and S3 give the status of the answer as ``status_code`` and ``response``; fsspec
+    wraps them. A file system says that a name or a file is too long for it.
+    """
+    try:
+        yield
+    except Exception as error:
+        cause: BaseException | None = error
+        while cause is not None:
+            response = getattr(cause, "response", None)
+            status = getattr(cause, "status_code", None)
+            if isinstance(response, dict):
+                status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+            if status in _REFUSED or (isinstance(cause, OSError) and cause.errno in _REFUSED_BY_FILES):
+                raise RecordsRefusedError(" ".join(str(error).split()) or type(error).__name__) from error
+            cause = cause.__cause__ or cause.__context__
+        raise
 
 
 def _case_of(run: RunDocument, name: str) -> CasePart | None:

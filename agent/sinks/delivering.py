@@ -75,16 +75,26 @@ class Delivery:
         journal.note_delivery(sink.name)
         return True
 
-    def leave(self) -> None:
-        """Deliver the pieces of the run besides its records.
+    def leave(self, mask: Callable[[str], str] = str, *, refused: bool = False) -> None:
+        """Deliver the pieces of the run besides its records; a refused one does not stop the rest.
+
+        Args:
+            mask: takes secrets out of a text.
+            refused: whether to send again the pieces that the sink refused before.
 
         Raises:
-            Exception: any exception of the sink; pieces already sent are noted.
+            Exception: any other exception of the sink; pieces already sent or refused are noted.
         """
         name = self.sink.name
+        passed_over = {} if refused else self.journal.refused_pieces(name)
         for piece in self.sink.pieces():
-            if not self.journal.has_piece(name, piece.name):
+            if piece.name in passed_over or self.journal.has_piece(name, piece.name):
+                continue
+            try:
                 piece.send()
+            except RecordsRefusedError as error:
+                self.journal.refuse_piece(name, piece.name, mask(_told(error)))
+            else:
                 self.journal.add_piece(name, piece.name)
 
     def send_refused(self) -> int:
@@ -115,7 +125,7 @@ def flush(
         journal: the journal of a run that has ended.
         sink: the sink.
         wait_s: how long to keep trying.
-        refused: whether to send again the records that it refused.
+        refused: whether to send again the records and pieces that it refused.
         mask: takes secrets out of a text.
     """
     delivery, until, wait = Delivery(journal, sink), time.monotonic() + wait_s, _FIRST_WAIT_S
@@ -126,7 +136,7 @@ def flush(
                     pass
                 if refused:
                     delivery.send_refused()
-                delivery.leave()
+                delivery.leave(mask, refused=refused)
             except Exception as error:  # noqa: BLE001 - a sink is foreign code
                 reason = mask(_told(error))
                 journal.note_delivery(sink.name, reason)
@@ -199,10 +209,10 @@ class _Worker(threading.Thread):
     def left(self) -> str:
         """Return a line about what the sink does not have; empty if it has everything."""
         journal, name = self._delivery.journal, self._delivery.sink.name
-        refused = len(journal.refused(name))
-        more = f"; it refused {refused} records" if refused else ""
+        refused = _refused(journal, name)
         if self._done:
-            return f"the sink {name}{more}".replace("; it", "", 1) if refused else ""
+            return f"the sink {name} refused {refused}" if refused else ""
+        more = f"; it refused {refused}" if refused else ""
         count = journal.last_record_id() - journal.sink_position(name)[0]
         why = self._error or "it was too slow"
         what = f"{count} records are" if count else "the run's log, outcomes or files are"
@@ -229,7 +239,7 @@ class _Worker(threading.Thread):
             while self._delivery.step():
                 self._succeeded()
             if ending and self._complete:
-                self._delivery.leave()
+                self._delivery.leave(self._mask)
             self._succeeded()
         except sqlite3.Error:
             raise
@@ -258,6 +268,18 @@ class _Worker(threading.Thread):
         asked_s = error.retry_after_s or 0.0 if isinstance(error, SinkUnavailableError) else 0.0
         wait_s *= random.uniform(0.5, 1)  # noqa: S311 - spreads the attempts; no secret
         return max(min(_LONGEST_ASKED_WAIT_S, asked_s), wait_s)
+
+
+def _refused(journal: Journal, name: str) -> str:
+    """Return what a sink refused, in words; empty if it refused nothing."""
+    told = []
+    if records := len(journal.refused(name)):
+        told.append(f"{records} records")
+    if pieces := journal.refused_pieces(name):
+        first, reason = next(iter(pieces.items()))
+        others = f" and {len(pieces) - 1} others" if len(pieces) > 1 else ""
+        told.append(f"{first}{others} ({reason})")
+    return " and ".join(told)
 
 
 def _told(error: Exception) -> str:

@@ -314,12 +314,12 @@ class EventHubSink(Sink):
             raise RecordsRefusedError(str(error)) from error
         except EventHubError as error:
             self.close()  # the next attempt connects again
-            if signal == "traces":
-                raise SinkUnavailableError(
-                    f"{self._hubs[signal]} takes no traces ({error}); without this hub, send metrics alone: "
-                    "eventhubs:${EVENT_HUB},signals=metrics"
+            if signal == "traces" and "amqp:not-found" in str(error):
+                raise RecordsRefusedError(
+                    f"the namespace has no hub {self._hubs[signal]} for traces ({error}); create it, or send "
+                    "metrics alone: eventhubs:${EVENT_HUB},signals=metrics"
                 ) from error
-            raise
+            raise SinkUnavailableError(f"{self._hubs[signal]}: {error}") from error
 
     def _open(self, hub: str) -> Any:
         if hub not in self._clients:

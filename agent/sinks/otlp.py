@@ -48,13 +48,22 @@ _RESOURCE_KEYS = {
 _TIMEOUT_S = 10.0
 _RETRIED = frozenset({429, 502, 503, 504})
 _REFUSED = frozenset({400, 413, 422})
-_OK, _REDIRECTED, _SERVER_ERROR = 200, 300, 500
-_NEVER = ("too old", "out of bounds", "out of order", "duplicate sample")
-"""Prometheus' messages about points that it will never take; some come with status 500."""
+_MENDABLE = frozenset({401, 403, 408, 425})
+"""Errors of the client that end when a token is renewed, or by themselves."""
+_OK, _REDIRECTED, _CLIENT_ERROR, _SERVER_ERROR = 200, 300, 400, 500
+_NEVER = ("too old", "out of bounds", "out of order", "duplicate sample", "message larger than max")
+"""Messages about what will never be taken: Prometheus', some with status 500, and gRPC's, as "exhausted"."""
 _SEVERITIES = {"debug": 5, "info": 9, "warning": 13, "error": 17, "critical": 21}
 _RESULTS = {"VALID": "success", "INVALID": "failure", "FAILED": "error", None: "success"}
 _STEP_RESULTS = {"done": "success", "failed": "failure", "interrupted": "cancellation", "cut": "timeout"}
 _INTERRUPTED = 9
+
+
+class _NotServedError(SinkUnavailableError):
+    """The receiver answers, and has no service for the signal.
+
+    Records wait for a correct address; the log and the trace are set aside, so that the rest is sent.
+    """
 
 
 class _Http:
@@ -87,7 +96,10 @@ class _Http:
         if code in _REFUSED or code >= _SERVER_ERROR:
             raise RecordsRefusedError(f"HTTP {code}: {text}")
         if not _OK <= code < _REDIRECTED:
-            raise SinkUnavailableError(f"HTTP {code} of {without_credentials(self._url)}: {text}")
+            lasting = code >= _CLIENT_ERROR and code not in _MENDABLE
+            raise (_NotServedError if lasting else SinkUnavailableError)(
+                f"HTTP {code} of {without_credentials(self._url)}: {text}"
+            )
         if reply.headers.get("Content-Type", "").startswith("application/x-protobuf"):
             answer.ParseFromString(reply.content)
         return answer
@@ -123,6 +135,8 @@ class _Grpc:
             text = f"{error.code().name}: {error.details()}"
             if error.code() is grpc.StatusCode.INVALID_ARGUMENT or _is_never(text):
                 raise RecordsRefusedError(text) from error
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                raise _NotServedError(text) from error
             raise SinkUnavailableError(text) from error
 
 
@@ -314,14 +328,14 @@ class OtlpSink(Sink):
     def _deliver(self, signal: str, message: Any, answer: Any) -> None:
         self.start()
         try:
-            self._sender.send(signal, message, answer)
-        except SinkUnavailableError as error:
-            if "HTTP 404" in str(error):
-                other = ",".join(sorted(self._signals - {signal}))
-                raise SinkUnavailableError(
-                    f"the receiver does not take {signal} ({error}); omit them: {self._url},signals={other}"
-                ) from error
-            raise
+            success = self._sender.send(signal, message, answer).partial_success
+        except _NotServedError as error:
+            others = "+".join(sorted(self._signals - {signal}))
+            hint = f"; omit them: otlp:{without_credentials(self._url)},signals={others}" if others else ""
+            raise RecordsRefusedError(f"the receiver does not take {signal} ({error}){hint}") from error
+        rejected = success.rejected_log_records if signal == "logs" else success.rejected_spans
+        if rejected:
+            raise RecordsRefusedError(f"{rejected} of the {signal}: {success.error_message}")
 
 
 def trace_of(run: RunDocument, resource: Any) -> list[Any]:

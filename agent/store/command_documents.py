@@ -334,7 +334,10 @@ class DeliveryRow(_Row):
 
     run_id: str
     sink: str
-    refused: int = 0
+    refused: int = Field(0, description="Records that the sink refused.")
+    refused_pieces: dict[str, str] = Field(
+        default_factory=dict, description="Files and parts of the log that it refused, with the reasons."
+    )
     error: str | None = None
 
 

@@ -62,6 +62,9 @@ CREATE TABLE IF NOT EXISTS refused (
     sink TEXT NOT NULL, record_id INTEGER NOT NULL, reason TEXT NOT NULL, PRIMARY KEY (sink, record_id)
 );
 CREATE TABLE IF NOT EXISTS pieces (sink TEXT NOT NULL, piece TEXT NOT NULL, PRIMARY KEY (sink, piece));
+CREATE TABLE IF NOT EXISTS refused_pieces (
+    sink TEXT NOT NULL, piece TEXT NOT NULL, reason TEXT NOT NULL, PRIMARY KEY (sink, piece)
+);
 """
 
 
@@ -459,7 +462,7 @@ class Journal:
         """Take a sink for one that has nothing yet."""
         with self._transaction() as database:
             database.execute("DELETE FROM sinks WHERE name = ?", (name,))
-            for table in ("deliveries", "refused", "pieces"):
+            for table in ("deliveries", "refused", "pieces", "refused_pieces"):
                 database.execute(f"DELETE FROM {table} WHERE sink = ?", (name,))  # noqa: S608 - names of ours
 
     def has_piece(self, name: str, piece: str) -> bool:
@@ -470,6 +473,17 @@ class Journal:
         """Note that a sink has a piece."""
         with self._transaction() as database:
             database.execute("INSERT OR IGNORE INTO pieces VALUES (?, ?)", (name, piece))
+            database.execute("DELETE FROM refused_pieces WHERE sink = ? AND piece = ?", (name, piece))
+
+    def refuse_piece(self, name: str, piece: str, reason: str) -> None:
+        """Note a piece that a sink will never take as it is; the run's folder keeps it."""
+        with self._transaction() as database:
+            database.execute("INSERT OR REPLACE INTO refused_pieces VALUES (?, ?, ?)", (name, piece, reason))
+
+    def refused_pieces(self, name: str) -> dict[str, str]:
+        """Return the pieces that a sink refused, each with the reason."""
+        rows = self._rows("SELECT piece, reason FROM refused_pieces WHERE sink = ? ORDER BY rowid", (name,))
+        return {row["piece"]: row["reason"] for row in rows}
 
 
 def record_to_json(record: MetricRecord) -> str:

@@ -8,17 +8,21 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent.component.component import Step, StepContext, StepOutcome
+from agent.component.downloads import Download
 from agent.core.errors import HostError
+from agent.facts import Facts
+from agent.facts.bundle import bundle_of
 from agent.facts.files import text_of
 from agent.facts.kernel_headers import KERNEL_HEADERS, rpm_headers
 from agent.facts.linux import ARCHITECTURE, DISTRIBUTION, KERNEL
-from agent.facts.package_versions import HELD_PACKAGES
+from agent.facts.package_versions import HELD_PACKAGES, package_offers
 from agent.facts.packages import APT_LISTS_AGE_S, AVAILABLE_PACKAGES, INSTALLED_PACKAGES
-from agent.facts.rpm_offers import RPM_DRIVER_OFFERS
+from agent.facts.rpm_offers import rpm_driver_offers
 from agent.facts.system_paths import SYSTEM_ROOT
 from dependencies.amd.releases import KEY_FINGERPRINT, ORIGIN, module_version
 from dependencies.packages.apt import run_apt
 from dependencies.packages.apt_repository import AptRepositoryWish, deb_architecture
+from dependencies.packages.bundled_debs import OtherApt
 from dependencies.packages.epel import epel_steps
 from dependencies.packages.holding import (
     excluded_names,
@@ -30,13 +34,13 @@ from dependencies.packages.package_managers import PackageWish, broken_packages,
 from dependencies.packages.rpm_repository import RpmRepositoryWish
 from dependencies.packages.signing_key import SigningKey
 from dependencies.packages.system_file import write_system_file
-from dependencies.packages.version_lock import AMD_LOCKS, foreign_locks, with_locks
+from dependencies.packages.version_lock import AMD_LOCKS, VersionLock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from agent.facts import Facts
+    from agent.component.downloads import Fetching
     from agent.facts.packages import InstalledPackage
     from dependencies.amd.releases import RocmRelease
     from dependencies.packages.package_managers import PackageManager
@@ -201,7 +205,9 @@ class AmdPackages:
         steps = version_lock_steps(facts, self.lock_timeout_s)
 
         def text(now: Facts) -> str:
-            return with_locks(now[text_of(path)], amd_packages(now[INSTALLED_PACKAGES]), AMD_LOCKS)
+            return VersionLock(path).with_locks(
+                now[text_of(path)], amd_packages(now[INSTALLED_PACKAGES]), AMD_LOCKS
+            )
 
         def locked(now: Facts) -> bool:
             return bool(amd_packages(now[INSTALLED_PACKAGES])) and now[text_of(path)] == text(now)
@@ -223,12 +229,12 @@ class AmdPackages:
         if not self.apt:
             path = version_lock_file(facts)
             before = facts[text_of(path)] or ""
-            if with_locks(before, {}, AMD_LOCKS) == before:
+            if VersionLock(path).with_locks(before, {}, AMD_LOCKS) == before:
                 return []
 
             def free(context: StepContext) -> StepOutcome:
                 now = context.facts.fresh()[text_of(path)]
-                write_system_file(path, with_locks(now, {}, AMD_LOCKS).encode())
+                write_system_file(path, VersionLock(path).with_locks(now, {}, AMD_LOCKS).encode())
                 return StepOutcome("released")
 
             return [
@@ -257,7 +263,7 @@ class AmdPackages:
             remedy = f"apt-mark unhold {' '.join(foreign)}, or ask for the version that is installed"
         else:
             path = version_lock_file(facts)
-            foreign = foreign_locks(facts[text_of(path)], changing, {})
+            foreign = VersionLock(path).foreign_locks(facts[text_of(path)], changing, {})
             remedy = f"take these lines out of {path}, or ask for the version that they allow"
         if foreign:
             raise HostError(
@@ -286,7 +292,7 @@ class AmdPackages:
             # Without lists nobody knows yet; the installation itself says so then.
             offered = facts[APT_LISTS_AGE_S] is None or name in facts[AVAILABLE_PACKAGES]
         else:
-            offered = any(offer.name == name for offer in facts[RPM_DRIVER_OFFERS])
+            offered = any(offer.name == name for offer in rpm_driver_offers(facts))
         if not offered:
             raise HostError(
                 f"amdgpu-dkms needs the headers of the kernel {kernel}, which no repository has",
@@ -322,12 +328,12 @@ class AmdPackages:
         base = self.uri.rstrip("/")
         key = self.key or SigningKey.of(f"{base}/rocm/rocm.gpg.key", KEY_FINGERPRINT)
         steps: list[Step] = []
+        if bundle_of(facts):
+            return steps  # the bundle has the packages
         for name, folder in folders.items():
             uri, file = f"{base}/{folder}", f"vcagent-amd-{name}"
             if self.apt:
-                suite = self.release.codename(distribution)
-                machine = deb_architecture(facts[ARCHITECTURE])
-                wish = AptRepositoryWish(file, uri, suite, ("main",), machine, key)
+                wish = self.apt_repositories(facts)[name]
                 found = wish.steps(facts, self.lock_timeout_s)
                 if not found and not wish.is_listed(facts):
                     found = [wish.refresh_step(facts, self.lock_timeout_s)]
@@ -344,6 +350,38 @@ class AmdPackages:
                 remedy=f"add {base}/{next(iter(folders.values()))} and its kin, or give AddRepository=true",
             )
         return steps
+
+    def apt_repositories(self, facts: Facts) -> dict[str, AptRepositoryWish]:
+        """Return the release's repositories for apt by a short name; empty if AMD has none for the host."""
+        distribution, base = facts[DISTRIBUTION], self.uri.rstrip("/")
+        key = self.key or SigningKey.of(f"{base}/rocm/rocm.gpg.key", KEY_FINGERPRINT)
+        suite, machine = self.release.codename(distribution), deb_architecture(facts[ARCHITECTURE])
+        return {
+            name: AptRepositoryWish(f"vcagent-amd-{name}", f"{base}/{folder}", suite, ("main",), machine, key)
+            for name, folder in self.release.apt_folders(distribution).items()
+        }
+
+    def download(self, wishes: Sequence[PackageWish], name: str) -> Download:
+        """Return the download of packages with everything that they need, for hosts with apt.
+
+        Args:
+            wishes: the packages.
+            name: the name of the whole, in the bundle's list of contents.
+        """
+
+        def fetch(fetching: Fetching) -> None:
+            apt = OtherApt(fetching)
+            for repository in self.apt_repositories(fetching.facts).values() if self.add_repository else ():
+                apt.add(repository)
+            fetching.say(f"ROCm {name}")
+            names = list(map(str, wishes))
+            if kernel := fetching.facts.given(KERNEL.name):
+                headers = (f"linux-headers-{kernel}", f"linux-modules-extra-{kernel}")
+                known = Facts(apt.host)[package_offers("amdgpu", "|".join(map(re.escape, headers)))]
+                names += sorted({one.name for one in known})
+            apt.fetch(names, recommends=False, preferences=_PIN)
+
+        return Download("ROCm", (name,), fetch)
 
     def _pin_steps(self, facts: Facts) -> list[Step]:
         """Return the step that makes apt prefer AMD's packages: Ubuntu and Debian also have rocminfo."""

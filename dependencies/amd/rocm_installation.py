@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, field_validator
 
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
+from agent.component.downloads import not_carried
 from agent.core.errors import (
     ActionFailedError,
     DependencyFailedError,
@@ -26,7 +27,7 @@ from agent.facts.files import exists, text_of
 from agent.facts.gpu_processes import AMD_GPU_PROCESSES
 from agent.facts.known_rocm import misfit
 from agent.facts.linux import ARCHITECTURE, DISTRIBUTION, KERNEL
-from agent.facts.packages import INSTALLED_PACKAGES
+from agent.facts.packages import INSTALLED_PACKAGES, PACKAGE_MANAGER
 from agent.facts.secure_boot import MODULE_KEY_ENROLLED, SECURE_BOOT
 from agent.facts.users import ROOT, members_of
 from dependencies.amd.packages import MONITORING, AmdPackages, amd_packages, driver_module
@@ -45,6 +46,7 @@ from dependencies.system.groups import checked_names, group_steps, user_names
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from agent.component.downloads import Download
     from agent.facts import Facts
 
 _KFD = Path("/dev/kfd")
@@ -59,6 +61,9 @@ class UserSpace(str, Enum):
     ALL = "rocm"
     MONITORING = "monitoring"
     NONE = "none"
+
+
+_PARTS = {UserSpace.ALL: ("rocm",), UserSpace.MONITORING: MONITORING, UserSpace.NONE: ()}
 
 
 class AmdRocmInstallationParameters(ComponentParameters):
@@ -148,6 +153,23 @@ class AmdRocmInstallation(Dependency):
         """Plan to remove packages, holds, repositories and groups that are unchanged since the run."""
         return undo_plan(values, facts)
 
+    def downloads(self, facts: Facts) -> tuple[Download, ...]:
+        """Return the driver's and ROCm's packages of the requested or the newest release.
+
+        Raises:
+            HostError: if bundles do not support the package manager, or AMD has nothing for the distribution.
+        """
+        if facts[PACKAGE_MANAGER] != "apt":
+            raise not_carried(f"ROCm as packages of {facts[PACKAGE_MANAGER]}")
+        parameters = self.parameters
+        release = RocmRelease.of(parameters.asked or NEWEST, parameters.driver_release)
+        packages = self._packages(facts, release)
+        if parameters.add_repository:
+            _require_folders(facts, release, packages)
+        rocm = packages.rocm_wishes(_PARTS[parameters.user_space])
+        name = f"{release.version} ({parameters.user_space.value}), driver {release.driver}"
+        return (packages.download((*packages.driver_wishes(), *rocm), name),)
+
     def _plan(self, facts: Facts) -> Plan:
         _require_own_gpus(facts, needed=self.parameters.require_gpu)
         release = RocmRelease.of(self._version(facts), self.parameters.driver_release)
@@ -217,7 +239,7 @@ class AmdRocmInstallation(Dependency):
         kind = self.parameters.user_space
         if kind is UserSpace.NONE:
             return ()
-        names = MONITORING if kind is UserSpace.MONITORING else ("rocm",)
+        names = _PARTS[kind]
         there, asked = facts[ROCM_VERSION], self.parameters.asked
         core = facts[INSTALLED_PACKAGES].get("rocm-core")
         packaged = core is not None and core.installed

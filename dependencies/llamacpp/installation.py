@@ -190,9 +190,9 @@ class LlamaCppInstallation(Dependency):
         )
         return Plan(tuple(steps))
 
-    def downloads(self, facts: Facts) -> tuple[Download, ...]:
-        """Return nothing if the source is on the host; refuse another one."""
-        return () if self.parameters.place.is_local else super().downloads(facts)
+    def downloads(self, facts: Facts) -> tuple[Download, ...]:  # noqa: ARG002 - see Component
+        """Return the source, unless it is on the host."""
+        return self.parameters.place.downloads()
 
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
@@ -224,7 +224,7 @@ class LlamaCppInstallation(Dependency):
     def _commit(self, facts: Facts) -> str:
         """Return the suffix of names for a branch's commit; empty for a source that does not move."""
         place = self.parameters.place
-        commit = facts[place.newest_commit()] if place.moves else ""
+        commit = place.newest_commit(facts) if place.moves else ""
         return f"-{commit[:12]}" if commit else ""
 
     def _tree(self, facts: Facts) -> Path | None:

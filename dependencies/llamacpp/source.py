@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -11,15 +12,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
+from agent.component.downloads import Download, Fetching
 from agent.core.errors import ActionFailedError, DependencyFailedError
+from agent.core.safe_files import copy_file, make_folder
 from agent.facts import Fact, Host
+from agent.facts.bundle import bundle_of
 from dependencies.packages.package_folder import write_whole
 from dependencies.python.pip import PipProgress, pip_environment, pip_remedy
+from dependencies.sources.bundled_repository import bundled_address, repository_download
 from dependencies.sources.download import download
+from dependencies.sources.fetching_context import fetching_context
 from dependencies.sources.git_credentials import GitAddress
 
 if TYPE_CHECKING:
     from agent.component.component import StepContext
+    from agent.facts import Facts
 
 PACKAGE_INDEX = "package-index"
 """The source that needs only a Python package index: the sdist contains the whole upstream tree."""
@@ -33,6 +40,9 @@ _COUNTS_COMMITS = "common/cmake/build-info-gen-cpp.cmake"
 """A file of trees from 2024, which number a build by the count of commits and ignore CMake's setting."""
 
 _ARCHIVE = re.compile(r"\.(tar|tar\.gz|tgz|tar\.xz|tar\.bz2)$")
+_QUIET = {"GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true"}
+_FOLDER = "llamacpp"
+"""The folder of archives in a bundle."""
 Kind = Literal["index", "git", "archive", "folder"]
 
 
@@ -79,17 +89,54 @@ class Source:
         """True if the checkout may be another commit later: a branch, or a name that may be one."""
         return self.kind == "git" and not self.version and not re.fullmatch(r"[0-9a-f]{40}", self.checkout)
 
-    def newest_commit(self) -> Fact[str]:
-        """Return the fact of the branch's current commit; empty if the repository cannot be queried."""
-        address = GitAddress.parse(self.place)
+    def newest_commit(self, facts: Facts) -> str:
+        """Return the branch's current commit, with a bundle the one there; empty if it cannot be queried."""
+        return facts[self._newest_commit(self._address(facts))]
+
+    def _newest_commit(self, address: GitAddress) -> Fact[str]:
         command = ["git", *address.options, "ls-remote", "--", address.uri, self.checkout]
-        env = {"GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", **address.env}
+        env = {**_QUIET, **address.env}
 
         def read(host: Host) -> str:
             found = re.match(r"[0-9a-f]{40}", host.output(command, env=env) or "")
             return found[0] if found else ""
 
         return Fact(f"newest_commit[{address.uri} {self.checkout}]", f"git ls-remote {address.uri}", read)
+
+    def _address(self, facts: Facts) -> GitAddress:
+        """Return the address that git opens: with a bundle, its file takes the place of the server."""
+        bundle, address = bundle_of(facts), GitAddress.parse(self.place)
+        return bundled_address(address, bundle.folder) if bundle else address
+
+    def downloads(self) -> tuple[Download, ...]:
+        """Return what a bundle brings to a host that fetches this source; none if it is on the host."""
+        if self.is_local:
+            return ()
+        if self.kind == "git":
+            return (repository_download(GitAddress.parse(self.place), self.checkout, _QUIET),)
+        name = re.sub(r"(?<=://)[^/@]*@", "", self.identity.partition("?")[0])
+        return (Download("source of llama.cpp", (name,), self._bundle),)
+
+    def _bundle(self, fetching: Fetching) -> None:
+        """Put the archive into a bundle.
+
+        Raises:
+            DependencyFailedError: if it cannot be fetched.
+        """
+        fetching.say(self.command)
+        file = self._bundled(fetching.folder)
+        context = fetching_context(fetching, file.name)
+        if self.kind == "archive":
+            download(self.place, file, None, context)
+            return
+        part = fetching.scratch / file.name
+        make_folder(part)
+        make_folder(file.parent)
+        copy_file(self._from_index(part, context), file)
+
+    def _bundled(self, bundle: Path) -> Path:
+        """Return the file of the archive in a bundle; tar finds out how it is compressed."""
+        return bundle / _FOLDER / f"source-{hashlib.sha256(self.identity.encode()).hexdigest()[:12]}.tar"
 
     @property
     def identity(self) -> str:
@@ -122,27 +169,40 @@ class Source:
         part = folder.with_name(f"{folder.name}.part")
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
+        bundle = bundle_of(context.facts)
         if self.kind == "git":
             self._clone(part / "llama.cpp", context)
         else:
-            archive = (
-                self._from_index(part, context) if self.kind == "index" else self._archive(folder, context)
-            )
+            bundled = self._bundled(bundle.folder) if bundle and not self.is_local else None
+            if bundled:
+                archive = bundled
+            elif self.kind == "index":
+                archive = self._from_index(part, context)
+            else:
+                archive = self._archive(folder, context)
             context.progress.update(f"unpacking {archive.name}")
             _run(
                 context,
                 ["tar", "--extract", "--no-same-owner", "--file", str(archive), "--directory", str(part)],
             )
-            if self.kind == "index":
+            if archive.parent == part:
                 archive.unlink()
         part.rename(folder)
 
     def _clone(self, folder: Path, context: StepContext) -> None:
-        address = GitAddress.parse(self.place)
-        env = {"GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", **address.env}
+        address = self._address(context.facts)
+        env = {**_QUIET, **address.env}
         in_folder = ["git", *address.options, "-c", "advice.detachedHead=false", "-C", str(folder)]
         _run(context, ["git", "init", "--quiet", "--", str(folder)])
         _run(context, [*in_folder, "remote", "add", "origin", address.uri], env)
+        if bundle_of(context.facts):  # its file has no depth, and no commits to ask for by number
+            heads = "+refs/heads/*:refs/remotes/origin/*"
+            _run(context, [*in_folder, "fetch", "--tags", "origin", heads], env)
+            branch = ["show-ref", "--verify", "--quiet", f"refs/remotes/origin/{self.checkout}"]
+            known = context.processes.run([*in_folder, *branch], log=context.log, check=False).exit_code == 0
+            revision = f"refs/remotes/origin/{self.checkout}" if known else self.checkout
+            _run(context, [*in_folder, "checkout", "--quiet", "--detach", revision], env)
+            return
         # A branch, a tag or a commit: git clone accepts only names of the first two.
         _run(context, [*in_folder, "fetch", "--depth=1", "origin", self.checkout], env)
         _run(context, [*in_folder, "checkout", "--quiet", "FETCH_HEAD"], env)

@@ -12,11 +12,14 @@ from pydantic import Field
 
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
 from agent.component.environment_script import program_command
+from agent.component.parameter_types import OptionalPath  # noqa: TC001 - pydantic reads it
 from agent.core.errors import DependencyFailedError, HostError, LiftedBy
-from agent.facts.agent_paths import PACKAGE_DIR
+from agent.facts.agent_paths import PACKAGE_DIR, lift_of_path
 from agent.facts.files import exists, file_stamp, link_target, text_of
 from agent.facts.model_folders import model_folder
 from agent.facts.storage import MOUNTS, free_bytes
+from agent.facts.torch_build import torch_build
+from agent.facts.visible_gpus import visible_amd_gpus
 from dependencies.models.environment_module import require_environment, run_module
 from dependencies.packages.package_folder import locked, package_link, point_link, removal_of, write_whole
 
@@ -30,6 +33,10 @@ _GIB = 1024**3
 _NOTE = "quantised.json"
 """The file that is written last: without it a folder is incomplete."""
 _PROGRAM = "model_files.quark_fp8"
+_ROCM_REMEDY = (
+    "give environment the folder of one with ROCm's torch, amd-quark, transformers and accelerate "
+    "(QuarkEnvironment=/opt/quark)"
+)
 
 
 class QuarkQuantizationParameters(ComponentParameters):
@@ -46,8 +53,10 @@ class QuarkQuantizationParameters(ComponentParameters):
         description="Samples whose activations give the scales: JSON lines with token_ids. MLPerf allows only"
         " those of its calibration set.",
     )
-    environment: Path = Field(
-        ..., description="A Python environment with amd-quark, torch for this host's GPUs, and transformers."
+    environment: OptionalPath = Field(
+        None,
+        description="A Python environment with amd-quark, torch for this host's GPUs, and transformers. On"
+        " AMD's GPUs, torch must be ROCm's.",
     )
     kv_cache: Literal["fp8", ""] = Field("fp8", description="How the KV cache is quantised.")
     samples: int = Field(1000, gt=0, description="Number of calibration samples.")
@@ -74,13 +83,15 @@ class QuarkQuantization(Dependency):
         reason = _wrong(facts, folder)
         if not reason and target == folder:
             return Plan(nothing_to_do=f"{folder} is whole")
+        environment = self._environment()
         if reason:
             self._check_space(facts)
+            _check_torch(facts, environment)
         step = Step(
             "quantise",
             reason or f"{link} does not point to {folder}",
             self._quantise,
-            f"{' '.join(program_command(parameters.environment, _PROGRAM))}  # {parameters.source}",
+            f"{' '.join(program_command(environment, _PROGRAM))}  # {parameters.source}",
             lambda fresh: not self.plan(fresh).steps,
             undo={"folder": str(folder), "link": str(link)},
         )
@@ -94,6 +105,15 @@ class QuarkQuantization(Dependency):
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
         """Remove the quantised model and the link to it; the source stays."""
         return removal_of(Path(values["folder"]), Path(values["link"]), facts)
+
+    def _environment(self) -> Path:
+        if self.parameters.environment is None:
+            raise HostError(
+                "Quark has no environment: one for AMD's GPUs needs ROCm's torch, which PyPI does not have",
+                remedy=_ROCM_REMEDY,
+                lifted_by=LiftedBy.NOTHING,
+            )
+        return self.parameters.environment
 
     def _folder(self, facts: Facts) -> Path:
         """Return the folder of the quantised model, which depends on everything that it is made of."""
@@ -118,8 +138,8 @@ class QuarkQuantization(Dependency):
             )
 
     def _quantise(self, context: StepContext) -> StepOutcome:
-        asked = self.parameters
-        require_environment(asked.environment)
+        asked, environment = self.parameters, self._environment()
+        require_environment(environment)
         facts = context.facts.fresh()
         if problem := facts[model_folder(asked.source)].problem(weights=True):
             raise DependencyFailedError(
@@ -135,7 +155,7 @@ class QuarkQuantization(Dependency):
                     "kv_cache": asked.kv_cache, "samples": asked.samples,
                     "sequence_length": asked.sequence_length,
                 }  # fmt: skip
-                note = run_module(asked.environment, _PROGRAM, config, context=context)
+                note = run_module(environment, _PROGRAM, config, context=context)
                 files = context.facts.fresh()[model_folder(folder)].files
                 write_whole(folder / _NOTE, json.dumps({**note, "files": dict(files)}, indent=2) + "\n")
             if problem := _wrong(context.facts.fresh(), folder):
@@ -145,6 +165,27 @@ class QuarkQuantization(Dependency):
             point_link(context.package_dir / asked.package_name, folder)
         note = json.loads((folder / _NOTE).read_text(encoding="utf-8"))
         return StepOutcome(f"quantised by Quark {note['quark']} on {note['device']}, in {folder}")
+
+
+def _check_torch(facts: Facts, environment: Path) -> None:
+    """Refuse a torch that does not use this host's AMD GPUs: the processor would quantise for hours."""
+    gpus = visible_amd_gpus(facts)
+    if not gpus:
+        return
+    found = facts[torch_build(environment)]
+    if found and found.hip:
+        return
+    if found is None:
+        fault = f"{environment} is not a Python environment"
+    elif not found.version:
+        fault = f"{environment} has no torch"
+    else:
+        fault = f"torch {found.version} of {environment} is not built for ROCm"
+    raise HostError(
+        f"{fault}: Quark would not use this host's {gpus[0].name or 'AMD GPUs'}",
+        remedy=f"{_ROCM_REMEDY}; with HIP_VISIBLE_DEVICES= set, the processor is used, for hours",
+        lifted_by=lift_of_path(facts, environment),
+    )
 
 
 def _wrong(facts: Facts, folder: Path) -> str:

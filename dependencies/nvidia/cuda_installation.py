@@ -12,6 +12,7 @@ from pydantic import Field, field_validator
 from agent.component.component import ComponentParameters, Dependency, Plan, Step
 from agent.component.downloads import Download, not_carried
 from agent.core.errors import HostError, LiftedBy, refusals_lifted_by
+from agent.facts.bundle import bundle_of
 from agent.facts.containers import IN_CONTAINER
 from agent.facts.files import exists
 from agent.facts.gpu_processes import GPU_PROCESSES
@@ -163,9 +164,11 @@ class NvidiaCudaInstallation(Dependency):
         self._require_right_runfile(facts)
         wish, why_prebuilt = wish_of(self._wish_parameters(), facts)
         kind = RpmDriverPackages if wish.rpm else DriverPackages
+        # The rpm packages of a bundle are in one repository: their origin was checked when it was made.
+        mixed = wish.rpm and bundle_of(facts) is not None
         packages = kind(
             wish,
-            _ORIGINS[self.parameters.driver_repository],
+            None if mixed else _ORIGINS[self.parameters.driver_repository],
             self.parameters.hold,
             self.parameters.lock_timeout,
             why_prebuilt,
@@ -190,10 +193,12 @@ class NvidiaCudaInstallation(Dependency):
     def downloads(self, facts: Facts) -> tuple[Download, ...]:
         """Return the driver's packages, and the toolkit's runfile if it is at an address."""
         manager = facts[PACKAGE_MANAGER]
-        if manager != "apt":
+        if manager not in ("apt", "dnf"):
             raise not_carried(f"packages of {manager}")
         origins = _ORIGINS[self.parameters.driver_repository]
-        driver = driver_download(self._wish_parameters(), origins, self._repository())
+        driver = driver_download(
+            self._wish_parameters(), origins, self._repository(), hold=self.parameters.hold
+        )
         wish = self._asked_toolkit(facts)
         return (driver, runfile_download(wish)) if wish and wish.is_remote else (driver,)
 
@@ -236,8 +241,9 @@ class NvidiaCudaInstallation(Dependency):
         able = _can_install(facts)
         if wrong and not able:
             raise HostError(
-                f"{'; '.join(wrong)}; drivers are installed by apt, and by dnf on RHEL's family and Amazon "
-                f"Linux 2023; this host is {facts[DISTRIBUTION].name or facts[DISTRIBUTION].id} with "
+                f"{'; '.join(wrong)}; drivers are installed by apt, and by dnf on RHEL's family, Amazon "
+                "Linux 2023 and Fedora 42 to 44; this host is "
+                f"{facts[DISTRIBUTION].name or facts[DISTRIBUTION].id} with "
                 f"{facts[PACKAGE_MANAGER] or 'no package manager that is known'}",
                 remedy=f"{by_hand(facts[DISTRIBUTION].id)}; vcagent will accept it",
             )
@@ -306,9 +312,9 @@ _LATE = frozenset({"load", "reboot", "subnet-manager", "fabric-manager", "imex"}
 
 
 def _can_install(facts: Facts) -> bool:
-    """Return True for apt, and for dnf 4: dnf 5 and the others hold packages in other files."""
+    """Return True for apt, and for dnf where NVIDIA has a repository: others hold packages in other files."""
     if facts[PACKAGE_MANAGER] == "dnf":
-        return repository_folder(facts[DISTRIBUTION]).startswith(("rhel", "amzn"))
+        return bool(repository_folder(facts[DISTRIBUTION]))
     return facts[PACKAGE_MANAGER] == "apt"
 
 

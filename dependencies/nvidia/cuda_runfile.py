@@ -12,13 +12,11 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING
 
-from agent.component.component import Step, StepContext, StepOutcome
+from agent.component.component import Step, StepOutcome
 from agent.component.downloads import Download, Fetching
 from agent.core.errors import ActionFailedError, DependencyFailedError, HostError, LiftedBy
-from agent.core.progress import StepProgress
 from agent.core.safe_files import distrust_file
 from agent.facts.agent_paths import PACKAGE_DIR, lift_of_path
 from agent.facts.bundle import bundle_of
@@ -27,11 +25,12 @@ from agent.facts.files import distrust, exists, link_target, names_in, text_of
 from agent.facts.gpu_processes import NVIDIA_DRM_HOLDERS
 from agent.facts.storage import MOUNTS, free_bytes, mount_of
 from agent.facts.system_paths import SYSTEM_ROOT
-from agent.host.processes import LocalProcesses
 from dependencies.packages.package_folder import point_link, write_whole
 from dependencies.sources.download import Checksum, download, published_checksum
+from dependencies.sources.fetching_context import fetching_context
 
 if TYPE_CHECKING:
+    from agent.component.component import StepContext
     from agent.facts import Facts
 
 RUNFILE_BYTES = 5 << 30
@@ -268,16 +267,7 @@ def runfile_download(wish: ToolkitWish) -> Download:
     def fetch(fetching: Fetching) -> None:
         fetching.say(f"runfile {wish.runfile}")
         file = fetching.folder / _RUNFILES / wish.name
-        context = StepContext(
-            fetching.facts,
-            LocalProcesses("bundle"),
-            StepProgress(wish.name, None, lambda _: None),
-            Event(),
-            run_dir=fetching.scratch,
-            package_dir=fetching.scratch,
-            log=fetching.scratch / "runfile.log",
-        )
-        download(wish.runfile, file, _checksum(wish), context)
+        download(wish.runfile, file, _checksum(wish), fetching_context(fetching, wish.name))
 
     return Download("runfile", (wish.runfile,), fetch)
 

@@ -27,8 +27,8 @@ _BY_HAND = (
     (
         r"fedora",
         (
-            "dnf install kernel-devel-matched, add NVIDIA's repository (dnf config-manager addrepo), then "
-            "dnf install nvidia-open"
+            "use Fedora 42 to 44, for which NVIDIA has a repository; or add the repository that your release "
+            "has by now (dnf config-manager addrepo), then dnf install kernel-devel-matched nvidia-open"
         ),
     ),
     (r"amzn", "move to Amazon Linux 2023, or take an image with the driver"),

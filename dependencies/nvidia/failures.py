@@ -29,6 +29,13 @@ _REMEDIES = (
         "no module was built for the kernel {0}: install its headers, then dkms autoinstall",
     ),
     (
+        r"Invalid module format|Exec format error|disagrees about version of symbol|version magic",
+        (
+            "the module was built for another kernel: reboot into the newest one, or rebuild it for this one "
+            "(dkms autoinstall; SUSE: reinstall its kmp package)"
+        ),
+    ),
+    (
         r"installed in this system is not supported by open",
         "this GPU needs the closed kernel module (OpenSourceDriver=false), and a driver of 580 at most",
     ),

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 CUDA_REPOSITORIES = "https://developer.download.nvidia.com/compute/cuda/repos"
 _ARCHITECTURES = {"x86_64": "x86_64", "aarch64": "sbsa"}
 _RHEL = ("rhel", "rocky", "almalinux", "ol", "centos")
-_KEYS = {"debian13": "8793F200", "rhel10": "CDF6BA43"}
+_FEDORA = ("42", "43", "44")
+"""NVIDIA's folders; each has packages for one release."""
+_KEYS = {"debian13": "8793F200", "rhel10": "CDF6BA43", "fedora43": "1940C73E", "fedora44": "73CD9B30"}
 """The keys of folders that are not signed with the usual key of their format."""
 _USUAL_KEYS = {"apt": "3bf863cc", "dnf": "D42D0685"}
 _SPLIT_SINCE = 12
@@ -49,6 +51,8 @@ def repository_folder(distribution: Distribution) -> str:
         return f"debian{release}"
     if distribution.id in _RHEL and release in ("8", "9", "10"):
         return f"rhel{release}"
+    if distribution.id == "fedora" and release in _FEDORA:
+        return f"fedora{release}"
     return "amzn2023" if distribution.id == "amzn" and release == "2023" else ""
 
 
@@ -107,18 +111,9 @@ class NvidiaRepository:
         if wish := self.apt_wish(facts):
             steps = wish.steps(facts, lock_timeout_s)
             return steps or ([] if wish.is_listed(facts) else [wish.refresh_step(facts, lock_timeout_s)])
-        uri, key = self._address(folder, machine, manager)
-        rpm = RpmRepositoryWish(
-            "vcagent-nvidia-cuda",
-            uri,
-            key,
-            signed_packages=True,
-            signed_index=False,
-            manager=str(manager),
-            module_hotfixes=True,
-        )
+        rpm = self.rpm_wish(facts)
         release = facts[DISTRIBUTION].version.partition(".")[0]
-        return rpm.steps(facts, {"releasever": release, "basearch": machine})
+        return rpm.steps(facts, {"releasever": release, "basearch": machine}) if rpm else []
 
     def apt_wish(self, facts: Facts) -> AptRepositoryWish | None:
         """Return the repository for a host with apt; None if there is none for the host."""
@@ -127,6 +122,22 @@ class NvidiaRepository:
             return None
         uri, key = self._address(folder, machine, "apt")
         return AptRepositoryWish("vcagent-nvidia-cuda", uri, "/", (), deb_architecture(machine), key)
+
+    def rpm_wish(self, facts: Facts) -> RpmRepositoryWish | None:
+        """Return the repository for a host with dnf; None if there is none for the host."""
+        folder, machine = repository_folder(facts[DISTRIBUTION]), facts[ARCHITECTURE]
+        if facts[PACKAGE_MANAGER] != "dnf" or not folder or machine not in _ARCHITECTURES:
+            return None
+        uri, key = self._address(folder, machine, "dnf")
+        return RpmRepositoryWish(
+            "vcagent-nvidia-cuda",
+            uri,
+            key,
+            signed_packages=True,
+            signed_index=False,
+            manager="dnf",
+            module_hotfixes=True,
+        )
 
     def _address(self, folder: str, machine: str, manager: str) -> tuple[str, SigningKey]:
         """Return the address of a distribution's folder, and its key."""

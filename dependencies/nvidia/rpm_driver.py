@@ -13,15 +13,15 @@ from agent.facts.files import text_of
 from agent.facts.package_solutions import dnf_solution
 from agent.facts.packages import INSTALLED_PACKAGES
 from agent.facts.repositories import RPM_REPOSITORIES
-from agent.facts.rpm_offers import NVIDIA_HOST, RPM_DRIVER_OFFERS, every_stream
+from agent.facts.rpm_offers import NVIDIA_HOST, every_stream, rpm_driver_offers
 from dependencies.nvidia.driver_packages import DriverPackages
 from dependencies.nvidia.packages import belongs_to_driver
-from dependencies.packages.dnf import REMEDIES, dnf_install, run_dnf, simulate_dnf
+from dependencies.packages.dnf import REMEDIES, dnf_install, from_bundle, run_dnf, simulate_dnf
 from dependencies.packages.epel import epel_steps
 from dependencies.packages.holding import version_lock_file, version_lock_steps
 from dependencies.packages.package_lock import remedy_among
 from dependencies.packages.system_file import write_system_file
-from dependencies.packages.version_lock import foreign_locks, with_locks
+from dependencies.packages.version_lock import VersionLock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,10 +36,14 @@ class RpmDriverPackages(DriverPackages):
     """A driver's packages on a host of RHEL's family."""
 
     def _offers(self, facts: Facts) -> tuple[PackageOffer, ...]:
-        return facts[RPM_DRIVER_OFFERS]
+        return rpm_driver_offers(facts)
 
     def _solution(self, facts: Facts, candidate: Candidate) -> Fact[PackageSolution]:
-        return dnf_solution(self._install_command(facts, candidate))
+        lock = VersionLock(version_lock_file(facts))
+        program, *rest = self._install_command(facts, candidate)
+        # vcagent's own locks are taken out before the change; others' are refused with their lines.
+        free = [lock.without] if facts[text_of(lock.path)] else []
+        return dnf_solution(from_bundle(facts, [program, *free, *rest]))
 
     def _remedy(self, told: str) -> str | None:
         return remedy_among(REMEDIES, told)
@@ -93,7 +97,7 @@ class RpmDriverPackages(DriverPackages):
         command = self._install_command(now, chosen)
         path = version_lock_file(now)
         before = now[text_of(path)]
-        free = with_locks(before, {})
+        free = VersionLock(path).with_locks(before, {})
         if free != (before or ""):
             write_system_file(path, free.encode())
         try:
@@ -137,7 +141,8 @@ class RpmDriverPackages(DriverPackages):
         return dict(driver.packages) if driver else {}
 
     def _locks(self, facts: Facts) -> str:
-        return with_locks(facts[text_of(version_lock_file(facts))], self._packages(facts))
+        lock = VersionLock(version_lock_file(facts))
+        return lock.with_locks(facts[text_of(lock.path)], self._packages(facts))
 
     def _locked(self, facts: Facts) -> bool:
         return bool(self._packages(facts)) and facts[text_of(version_lock_file(facts))] == self._locks(facts)
@@ -150,7 +155,7 @@ class RpmDriverPackages(DriverPackages):
             if name in installed and installed[name].version.removeprefix("0:") != version.removeprefix("0:")
         }
         path = version_lock_file(facts)
-        if lines := foreign_locks(facts[text_of(path)], changing, chosen.packages):
+        if lines := VersionLock(path).foreign_locks(facts[text_of(path)], changing, chosen.packages):
             raise HostError(
                 f"driver {chosen.version} is kept out by somebody's versionlock: {', '.join(lines)}",
                 remedy=f"take these lines out of {path}, or ask for the version that they allow",

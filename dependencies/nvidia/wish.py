@@ -123,7 +123,7 @@ def wish_of(asked: WishParameters, facts: Facts) -> tuple[DriverWish, str]:
     return wish, why
 
 
-def wishes_of_unknown_gpus(asked: WishParameters, kernel: str) -> list[DriverWish]:
+def wishes_of_unknown_gpus(asked: WishParameters, kernel: str, *, rpm: bool = False) -> list[DriverWish]:
     """Return the drivers that hosts may need whose GPUs are unknown, best first for each kernel module.
 
     Hosts without NVSwitches can use a driver with the fabric manager, too.
@@ -131,6 +131,7 @@ def wishes_of_unknown_gpus(asked: WishParameters, kernel: str) -> list[DriverWis
     Args:
         asked: the profile's settings.
         kernel: the kernel of the hosts; empty if it is unknown: then they must have its headers.
+        rpm: whether their packages are rpm packages.
     """
     minimum, minimum_for = _minimum(asked, [], [])
     fabric_managers = [True, False] if asked.fabric_manager is Choice.AUTO else [False]
@@ -147,6 +148,7 @@ def wishes_of_unknown_gpus(asked: WishParameters, kernel: str) -> list[DriverWis
             minimum=minimum,
             minimum_for=minimum_for,
             headers=not kernel,
+            rpm=rpm,
         )
         for is_open in ((True, False) if asked.open_module is None else (asked.open_module,))
         for fabric_manager in fabric_managers

@@ -81,6 +81,25 @@ _REMEDIES = (
         "{0} has nothing for this release: correct or remove its file in /etc/apt/sources.list.d",
     ),
     (
+        r"Mirror sync in progress|[Hh]ash [Ss]um mismatch|File has unexpected size",
+        (
+            "that repository is being changed, or a proxy has old files of it: run again in some minutes; "
+            "if it lasts, empty the proxy's cache"
+        ),
+    ),
+    (
+        r"trying to overwrite '([^']+)', which is also in package (\S+)",
+        "{1} owns {0}: it is of another driver; remove it (apt-get remove {1}), then run again",
+    ),
+    (
+        r"\.deb\s+404\s+Not Found",
+        "the mirror no longer has that version: apt-get update, then run again",
+    ),
+    (
+        r"404\s+Not Found",
+        "a repository has nothing for this release: correct or remove its file in /etc/apt/sources.list.d",
+    ),
+    (
         r"SHA1 is not considered secure|Policy rejected",
         "this apt refuses the repository's old key: take NVIDIA's debian13 instead of debian12, say",
     ),

@@ -23,6 +23,7 @@ from agent.facts.package_solutions import apt_preferences
 from agent.facts.repositories import APT_REPOSITORIES
 from dependencies.packages.apt import known_remedy
 from dependencies.packages.apt_repository import AptRepositoryWish, deb_architecture
+from dependencies.packages.given_repositories import given_repositories, warning_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -109,6 +110,8 @@ class OtherApt:
         replace_text(self._root / "apt.conf", proxies + configuration, mode=0o600)
         name, text = sources_of(facts[DISTRIBUTION], architecture, fetching.repositories)
         replace_text(self._root / "sources.list.d" / name, text)
+        if warning := warning_of(text):
+            fetching.say(warning)
         self._update()
 
     @property
@@ -125,15 +128,23 @@ class OtherApt:
         replace_text(mine.file, mine.text(None if mine.key else ""))
         self._update()
 
-    def fetch(self, names: Sequence[str], *, recommends: bool, pins: Mapping[str, str] | None = None) -> None:
+    def fetch(
+        self,
+        names: Sequence[str],
+        *,
+        recommends: bool,
+        pins: Mapping[str, str] | None = None,
+        preferences: str = "",
+    ) -> None:
         """Put packages, with everything that they need, into the bundle's repositories.
 
         Args:
             names: the packages, with versions if these matter.
             recommends: whether recommended packages are fetched, too.
             pins: versions of packages that these may need.
+            preferences: further preferences (apt_preferences(5)).
         """
-        replace_text(self._root / "etc/apt/preferences", apt_preferences(pins or {}))
+        replace_text(self._root / "etc/apt/preferences", f"{apt_preferences(pins or {})}\n{preferences}")
         option = f"--{'' if recommends else 'no-'}install-recommends"
         command = ["apt-get", "--yes", option, "--allow-downgrades", "install", *names]
         listed = re.findall(r"^'(\S+)' (\S+) \d+", self._run([*command, "--print-uris"]), re.MULTILINE)
@@ -202,13 +213,7 @@ def sources_of(distribution: Distribution, architecture: str, given: Path | None
         HostError: if the file cannot be read, or the keys of the distribution are not on this host.
     """
     if given:
-        try:
-            text = given.expanduser().read_text(encoding="utf-8")
-        except OSError as error:
-            raise HostError(
-                f"the file of repositories cannot be read: {error}",
-                remedy="correct --repositories: a .sources or .list file as in /etc/apt/sources.list.d",
-            ) from error
+        text = given_repositories(given, "a .sources or .list file as in /etc/apt/sources.list.d")
         return f"given{'.sources' if re.search(r'^Types:', text, re.MULTILINE) else '.list'}", text
     here = Facts(LocalHost())
     own = here[DISTRIBUTION]

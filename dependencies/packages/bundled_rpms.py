@@ -16,13 +16,19 @@ from agent.core.safe_files import make_folder, replace_text
 from agent.facts import Facts, LocalHost
 from agent.facts.bundle import RPMS
 from agent.facts.linux import ARCHITECTURE, DISTRIBUTION
+from agent.facts.package_solutions import dnf_solution
+from agent.facts.repositories import repo_file
+from agent.facts.rpm_offers import driver_query, publishers, repoquery
 from dependencies.packages.dnf import REMEDIES, dnf_install
+from dependencies.packages.given_repositories import given_repositories, warning_of
 from dependencies.packages.package_lock import remedy_among
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from agent.facts.linux import Distribution
+    from agent.facts.package_solutions import PackageSolution
+    from agent.facts.package_versions import PackageOffer
     from dependencies.packages.package_managers import PackageWish
     from dependencies.packages.rpm_repository import RpmRepositoryWish
 
@@ -58,7 +64,7 @@ def rpm_downloads(
     names = tuple(map(str, asked))
 
     def fetch(fetching: Fetching) -> None:
-        dnf = _OtherDnf(fetching)
+        dnf = OtherDnf(fetching)
         if repository:
             dnf.add(repository)
         fetching.say(f"packages: {' '.join(names)}")
@@ -67,7 +73,7 @@ def rpm_downloads(
     return (Download("rpm", names, fetch),) if names else ()
 
 
-class _OtherDnf:
+class OtherDnf:
     """The dnf of another host, for one bundle.
 
     Args:
@@ -97,6 +103,8 @@ class _OtherDnf:
         text = repositories_of(fetching.facts[DISTRIBUTION], fetching.repositories)
         replace_text(self._root / "dnf.conf", _CONF.format(root=self._root, release=self._release))
         replace_text(self._root / "repos" / "distribution.repo", text)
+        if warning := warning_of(text):
+            fetching.say(warning)
 
     def add(self, repository: RpmRepositoryWish) -> None:
         """Add a repository with its key, as the host would."""
@@ -116,19 +124,35 @@ class _OtherDnf:
         make_folder(folder)
         program, *rest = dnf_install("dnf", packages, recommends=recommends)
         # dnf compares the signatures before it ends.
-        options = [
+        self._run([program, *self._options, "--downloadonly", f"--downloaddir={folder}", *rest])
+        self._run(["createrepo_c", "--quiet", str(folder)])
+
+    def solution(self, packages: Sequence[tuple[str, str | None]]) -> PackageSolution:
+        """Return what dnf would install for packages."""
+        program, *rest = dnf_install("dnf", packages)
+        return Facts(LocalHost())[dnf_solution([program, *self._options, *rest])]
+
+    def driver_offers(self) -> tuple[PackageOffer, ...]:
+        """Return the packages of a GPU driver in the repositories."""
+        files = sorted((self._root / "repos").glob("*.repo"))
+        repositories = [
+            one for file in files for one in repo_file(file.read_text(encoding="utf-8"), str(file))
+        ]
+        servers = publishers(repositories)
+        machine = self._fetching.facts[ARCHITECTURE]
+        return repoquery(self._run(driver_query(machine, servers, self._options)), servers)
+
+    @property
+    def _options(self) -> list[str]:
+        return [
             f"--config={self._root / 'dnf.conf'}",
             f"--setopt=reposdir={self._root / 'repos'}",
             f"--installroot={self._root / 'installed'}",
             f"--releasever={self._release}",
             f"--forcearch={self._fetching.facts[ARCHITECTURE]}",
-            "--downloadonly",
-            f"--downloaddir={folder}",
         ]
-        self._run([program, *options, *rest])
-        self._run(["createrepo_c", "--quiet", str(folder)])
 
-    def _run(self, command: Sequence[str]) -> None:
+    def _run(self, command: Sequence[str]) -> str:
         done = run_captured(command, {"LC_ALL": "C"})
         if done.failed:
             output = f"{done.output}\n{done.errors}"
@@ -139,6 +163,7 @@ class _OtherDnf:
                 or "give that release's repositories: --repositories FILE",
                 lifted_by=LiftedBy.NOTHING,
             )
+        return done.output
 
 
 def repositories_of(distribution: Distribution, given: Path | None) -> str:
@@ -152,14 +177,7 @@ def repositories_of(distribution: Distribution, given: Path | None) -> str:
         HostError: if the file cannot be read, or this host has another distribution.
     """
     if given:
-        try:
-            return given.expanduser().read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise HostError(
-                f"the file of repositories cannot be read: {error}",
-                remedy="correct --repositories: a .repo file as in /etc/yum.repos.d",
-                lifted_by=LiftedBy.NOTHING,
-            ) from error
+        return given_repositories(given, f"a .repo file as in {_OWN_REPOSITORIES}")
     own = Facts(LocalHost())[DISTRIBUTION]
     release = distribution.version.partition(".")[0]
     if (own.id, own.version.partition(".")[0]) != (distribution.id, release):

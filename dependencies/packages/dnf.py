@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agent.component.component import StepContext
+    from agent.facts import Facts
     from agent.host.processes import ProcessResult
 
 # dnf would wait forever (dnf.conf(5), exit_on_lock); here the wait is limited and the holder is named.
@@ -37,6 +38,10 @@ REMEDIES = (
     (
         r"filtered out by modular filtering",
         "a module stream hides it: dnf module reset nvidia-driver, or module_hotfixes=1 for its repository",
+    ),
+    (
+        r"excluded by versionlock",
+        "somebody's lock keeps that version out: see dnf versionlock list, and dnf versionlock delete",
     ),
     (
         (
@@ -74,6 +79,28 @@ REMEDIES = (
             r"GPG verification is enabled, but GPG signature"
         ),
         "renew the key of that repository, or remove the repository",
+    ),
+    (
+        r"file (\S+) conflicts between attempted installs of (\S+) and (\S+)",
+        "{1} and {2} come from repositories that do not go together: disable one of them",
+    ),
+    (
+        r"file (\S+) (?:from install of (\S+) )?conflicts with file from package (\S+)",
+        "{2} owns {0}: it is of another distributor or release; remove it, then run again",
+    ),
+    (
+        r"Status code: (?:404|403) for (\S+)",
+        (
+            "the server does not have {0}: correct or remove that repository in /etc/yum.repos.d; for a "
+            "package, dnf clean metadata and run again"
+        ),
+    ),
+    (
+        r"checksum doesn't match|[Cc]hecksum mismatch",
+        (
+            "that repository is being changed, or a proxy has old files of it: dnf clean metadata, and run "
+            "again in some minutes"
+        ),
     ),
     (
         r"Could not resolve host|Failed to download metadata|Cannot download|Connection timed out|Curl error",
@@ -126,6 +153,12 @@ def dnf_progress(line: str) -> tuple[str, float, float] | None:
     return (" ".join(match.group(1).split()), float(match.group(2)), float(match.group(3))) if match else None
 
 
+def from_bundle(facts: Facts, command: Sequence[str]) -> list[str]:
+    """Return a command of dnf; with a bundle, it knows the packages of the bundle and no others."""
+    bundle = bundle_of(facts)
+    return [command[0], *(bundle.dnf_options if bundle else ()), *command[1:]]
+
+
 def run_dnf(context: StepContext, command: Sequence[str], lock_timeout_s: float) -> ProcessResult:
     """Run dnf, yum or tdnf when its lock is free.
 
@@ -137,11 +170,13 @@ def run_dnf(context: StepContext, command: Sequence[str], lock_timeout_s: float)
         if told := dnf_progress(line):
             context.progress.update(told[0], done=told[1], total=told[2])
 
-    bundle = bundle_of(context.facts)
-    if bundle:
-        command = [command[0], *bundle.dnf_options, *command[1:]]
     return run_when_free(
-        context, command, lock_timeout_s=lock_timeout_s, busy=_BUSY, remedies=REMEDIES, on_line=show
+        context,
+        from_bundle(context.facts, command),
+        lock_timeout_s=lock_timeout_s,
+        busy=_BUSY,
+        remedies=REMEDIES,
+        on_line=show,
     )
 
 
@@ -152,7 +187,7 @@ def simulate_dnf(context: StepContext, command: Sequence[str], lock_timeout_s: f
         DependencyFailedError: if it could not be done; with a remedy.
     """
     deadline = time.monotonic() + lock_timeout_s
-    asked = ["--assumeno" if word == "--assumeyes" else word for word in command]
+    asked = ["--assumeno" if word == "--assumeyes" else word for word in from_bundle(context.facts, command)]
     while True:
         wait_for_lock(context, max(0.0, deadline - time.monotonic()))
         result = context.processes.run(asked, log=context.log, check=False, env={"LC_ALL": "C"})

@@ -9,7 +9,7 @@ from agent.component.component import Step, StepContext, StepOutcome
 from agent.core.errors import HostError
 from agent.facts.linux import DISTRIBUTION
 from agent.facts.packages import INSTALLED_PACKAGES
-from agent.facts.rpm_offers import RPM_DRIVER_OFFERS
+from agent.facts.rpm_offers import rpm_driver_offers
 from dependencies.packages.dnf import dnf_install, run_dnf
 
 if TYPE_CHECKING:
@@ -33,10 +33,15 @@ def epel_steps(
     Raises:
         HostError: if nobody here offers it.
     """
-    offered = {offer.name for offer in facts[RPM_DRIVER_OFFERS]}
+    offered = {offer.name for offer in rpm_driver_offers(facts)}
     known = facts[INSTALLED_PACKAGES]
     if "dkms" in offered or ("dkms" in known and known["dkms"].installed):
         return []
+    if facts[DISTRIBUTION].id == "fedora":
+        raise HostError(
+            "the driver's module is built by dkms, which Fedora's own repository has, and it is not enabled",
+            remedy="enable it (dnf config-manager setopt fedora.enabled=1 updates.enabled=1), then run again",
+        )
     release = next((name for name in sorted(offered) if "epel-release" in name), "")
     number = facts[DISTRIBUTION].version.partition(".")[0]
     if not release or not allowed:
@@ -52,7 +57,7 @@ def epel_steps(
         return StepOutcome("EPEL is known")
 
     def holds(after: Facts) -> bool:
-        return any(offer.name == "dkms" for offer in after[RPM_DRIVER_OFFERS])
+        return any(offer.name == "dkms" for offer in rpm_driver_offers(after))
 
     reason = f"the driver's module is built by dkms, which neither the distribution nor {vendor} has"
     return [Step("epel", reason, run, shlex.join(command), holds)]

@@ -15,11 +15,13 @@ from agent.component.component import Plan, Step, StepContext, StepOutcome
 from agent.core.errors import HostError
 from agent.facts.files import text_of
 from agent.facts.package_versions import HELD_PACKAGES
+from agent.facts.packages import DNF_5
 from agent.facts.system_paths import SYSTEM_ROOT
 from dependencies.packages.apt import run_apt
 from dependencies.packages.dnf import dnf_install, run_dnf
 from dependencies.packages.system_file import write_system_file
-from dependencies.packages.version_lock import NVIDIA_LOCKS, with_locks
+from dependencies.packages.version_lock import NVIDIA_LOCKS, VersionLock
+from dependencies.packages.version_lock_toml import has_entries, is_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from agent.facts import Facts
 
 _MARK = "Written by vcagent"
-_PLUGIN = "dnf-command(versionlock)"
+VERSION_LOCK = "dnf-command(versionlock)"
 """The capability that every distribution's package of that plugin provides."""
 
 
@@ -46,17 +48,28 @@ def excluded_names(text: str | None) -> set[str]:
 
 
 def version_lock_file(facts: Facts) -> Path:
-    """Return the file where dnf 4 keeps its locks."""
-    return facts[SYSTEM_ROOT] / "etc/dnf/plugins/versionlock.list"
+    """Return the file where the host's dnf keeps its locks."""
+    name = "versionlock.toml" if facts[DNF_5] else "plugins/versionlock.list"
+    return facts[SYSTEM_ROOT] / "etc/dnf" / name
 
 
 def version_lock_steps(facts: Facts, lock_timeout_s: float) -> list[Step]:
-    """Return the step that installs dnf's versionlock; empty if dnf has it.
+    """Return the step that installs dnf's versionlock; empty if dnf has it, as dnf 5 always does.
 
     Raises:
         HostError: if somebody disabled it.
     """
-    conf = version_lock_file(facts).with_suffix(".conf")
+    path = version_lock_file(facts)
+    if facts[DNF_5]:
+        text = facts[text_of(path)]
+        if has_entries(text) and not is_read(text):
+            raise HostError(
+                f'dnf ignores the locks in {path}, which has no version = "1.0", and an upgrade could change '
+                "the driver",
+                remedy='write version = "1.0" above its first entry, or remove the file; or Hold=false',
+            )
+        return []
+    conf = path.with_suffix(".conf")
     settings = facts[text_of(conf)]
     if re.search(r"^\s*enabled\s*=\s*(?:0|no|false|off)\b", settings or "", re.MULTILINE | re.IGNORECASE):
         raise HostError(
@@ -65,7 +78,7 @@ def version_lock_steps(facts: Facts, lock_timeout_s: float) -> list[Step]:
         )
     if settings is not None:
         return []
-    command = dnf_install("dnf", [(_PLUGIN, None)])
+    command = dnf_install("dnf", [(VERSION_LOCK, None)])
 
     def add(context: StepContext) -> StepOutcome:
         run_dnf(context, command, lock_timeout_s)
@@ -107,13 +120,13 @@ def unlock_plan(values: Mapping[str, Any], facts: Facts) -> Plan:
         facts: the host.
     """
     path, begin = Path(values["versionlock"]), values.get("begin", NVIDIA_LOCKS)
-    text = facts[text_of(path)] or ""
-    if with_locks(text, {}, begin) == text:
+    text, lock = facts[text_of(path)] or "", VersionLock(path)
+    if lock.with_locks(text, {}, begin) == text:
         return Plan(nothing_to_do=f"{path} holds nothing of vcagent's any more")
 
     def run(context: StepContext) -> None:
         now = context.facts.fresh()[text_of(path)]
-        write_system_file(path, with_locks(now, {}, begin).encode())
+        write_system_file(path, lock.with_locks(now, {}, begin).encode())
 
     return Plan(
         (Step("unlock", f"{path} keeps the driver at its version", run, f"take our lines out of {path}"),)

@@ -39,6 +39,14 @@ _REMEDIES = (
             "or dnf install kernel-devel-$(uname -r)"
         ),
     ),
+    (
+        r"PREEMPT_RT",
+        "NVIDIA does not support real-time kernels: boot one without PREEMPT_RT",
+    ),
+    (
+        r"GPL-incompatible module \S+ uses GPL-only symbol",
+        "this kernel keeps a symbol from this driver: take a newer release, or the open module",
+    ),
     (r"[Nn]o space left", "free some space in /var/lib/dkms and /tmp, then run again"),
     (
         (

@@ -1,5 +1,7 @@
 """dnf's versionlock: packages that stay at their version; vcagent's entries are kept separate.
 
+dnf 4 reads ``versionlock.list``, and dnf 5 ``versionlock.toml``.
+
 Source: dnf-plugins-core, versionlock. A line of ``versionlock.list`` is a pattern for
     ``name-epoch:version-release.architecture``; with ``!`` before it, matching packages are never installed.
 """
@@ -7,11 +9,15 @@ Source: dnf-plugins-core, versionlock. A line of ``versionlock.list`` is a patte
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from dependencies.packages.version_lock_toml import foreign_entries, with_entries
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
 NVIDIA_LOCKS = "# Written by vcagent: a driver works only in one version."
 AMD_LOCKS = "# Written by vcagent: amdgpu and ROCm stay at their versions."
@@ -62,6 +68,45 @@ def foreign_locks(text: str | None, installed: Mapping[str, str], wanted: Mappin
         if not pattern.startswith("#") and pattern and _matches(pattern, packages):
             found.append(line.strip())
     return found
+
+
+@dataclass(frozen=True)
+class VersionLock:
+    """The file of a host's dnf.
+
+    Args:
+        path: the file; the suffix ``.toml`` is dnf 5's.
+    """
+
+    path: Path
+
+    def with_locks(self, text: str | None, packages: Mapping[str, str], begin: str = NVIDIA_LOCKS) -> str:
+        """Return the file's text with vcagent's part replaced; see ``with_locks``."""
+        if self._is_toml:
+            return with_entries(text, packages, _comment_of(begin))
+        return with_locks(text, packages, begin)
+
+    def foreign_locks(
+        self, text: str | None, installed: Mapping[str, str], wanted: Mapping[str, str]
+    ) -> list[str]:
+        """Return others' locks that prevent packages from changing; see ``foreign_locks``."""
+        if self._is_toml:
+            return foreign_entries(text, installed, wanted, map(_comment_of, (NVIDIA_LOCKS, AMD_LOCKS)))
+        return foreign_locks(text, installed, wanted)
+
+    @property
+    def without(self) -> str:
+        """The option with which dnf ignores the file."""
+        # dnf 5 knows no other option; it also ignores excludepkgs= then.
+        return "--setopt=disable_excludes=*" if self._is_toml else "--disableplugin=versionlock"
+
+    @property
+    def _is_toml(self) -> bool:
+        return self.path.suffix == ".toml"
+
+
+def _comment_of(begin: str) -> str:
+    return begin.removeprefix("# ")
 
 
 def _matches(pattern: str, packages: Mapping[str, str]) -> bool:

@@ -31,6 +31,14 @@ REMEDIES = (
         "no repository of this host has it; correct its name, or add its repository or module (SUSEConnect)",
     ),
     (
+        r"file (\S+) conflicts between attempted installs of (\S+) and (\S+)",
+        "{1} and {2} come from repositories that do not go together: disable one of them",
+    ),
+    (
+        r"file (\S+) (?:from install of (\S+) )?conflicts with file from package (\S+)",
+        "{2} owns {0}: it is of another distributor or release; remove it, then run again",
+    ),
+    (
         r"Could not resolve host|Download \(curl\) error|Connection (?:timed out|refused)|Timeout exceeded",
         "see whether this host reaches its package mirror: DNS, route, proxy in /etc/sysconfig/proxy",
     ),

@@ -43,7 +43,7 @@ from dependencies.python.pip import (
     unfulfilled,
 )
 from dependencies.python.wheel_file import require_fit, wheel_requirement
-from dependencies.python.wheels import build_packages, from_source
+from dependencies.python.wheels import build_packages, offered_files
 from dependencies.sources.git_credentials import git_environment
 
 if TYPE_CHECKING:
@@ -262,12 +262,25 @@ class PythonEnvironmentInstallation(Dependency):
             )
 
     def _build_tools(self, facts: Facts, python: PythonInterpreter) -> list[Step]:
-        """Return the steps that install a missing compiler and headers, if a requirement must be built."""
-        if python.headers and python.compiler:
-            return []
+        """Return the steps that install a missing compiler and headers, if a requirement must be built.
+
+        Raises:
+            HostError: if a requirement has no file for this Python.
+        """
         parameters = self.parameters
-        built = facts[from_source(parameters.everything, python, self._wheels(facts))]
-        if not built:
+        wheels = self._wheels(facts)
+        offered = facts[offered_files(parameters.everything, python, wheels)]
+        if offered.missing:
+            told = ", ".join(map(masked, offered.missing))
+            versions = next(iter(offered.missing.values()))
+            pin = f"pin a version that has one: {', '.join(versions)}; or " if versions else ""
+            raise HostError(
+                f"{told} has no file for Python {python.version} on {python.machine}",
+                remedy=f"{pin}set python to another interpreter, such as python3.12",
+                lifted_by=lift_of_path(facts, wheels) if wheels else LiftedBy.NOTHING,
+            )
+        built = offered.built
+        if not built or (python.headers and python.compiler):
             return []
         names = build_packages(facts[PACKAGE_MANAGER], python)
         missing = " and ".join(

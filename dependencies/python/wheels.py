@@ -1,20 +1,23 @@
-"""Finds requirements that an index offers only as source, for one Python on one processor."""
+"""Finds requirements that an index offers only as source, or not at all, for one Python on one processor."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
+from packaging.version import InvalidVersion, Version
 
 from agent.facts import Fact
 from dependencies.python.pip import pip_environment, required_here
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from agent.facts import Host
@@ -25,29 +28,56 @@ _ASK = """\
 import json, sys
 from pip._internal.cli.cmdoptions import make_target_python
 from pip._internal.commands import create_command
+from pip._internal.models.target_python import TargetPython
 
 command = create_command("download")
-options, _ = command.parse_args(["--quiet", *sys.argv[2:]])
+options, _ = command.parse_args(["--quiet", "--retries=0", *sys.argv[2:]])
 found = {}
 with command.main_context():
     session = command.get_default_session(options)
     finder = command._build_package_finder(options, session, make_target_python(options))
+    others = [
+        command._build_package_finder(options, session, TargetPython(py_version_info=(3, minor)), True)
+        for minor in range(10, 16)
+    ]
     for name in json.loads(sys.argv[1]):
         candidates = finder.find_all_candidates(name)
-        found[name] = [[str(one.version), one.link.is_wheel] for one in candidates]
+        known = bool(candidates) or any(other.find_all_candidates(name) for other in others)
+        found[name] = [known, [[str(one.version), one.link.is_wheel] for one in candidates]]
 print(json.dumps(found))
 """
 """Asks pip itself, which knows the user's indexes and proxies and this host's tags; one page per name.
 
-``pip index versions`` does not show which versions have a wheel, and ``pip download`` fetches them. A pip
-without these internals prints nothing, and then no requirement is reported.
+``pip index versions`` does not show which versions have a wheel, and ``pip download`` fetches them. Without
+an index, pip finds nothing of a name for any Python. A pip without these internals prints nothing. In both
+cases no requirement is reported.
 """
+_SHOWN = 5
+"""The number of versions in an error."""
 
 
-def from_source(
+@dataclass(frozen=True)
+class OfferedFiles:
+    """What an index offers for one Python on one processor.
+
+    Args:
+        built: the requirements that must be built from source.
+        missing: the requirements without any file, each with the newest versions that have one: a wheel, or
+            as ``1.0 (source)`` only a source distribution.
+    """
+
+    built: tuple[str, ...] = ()
+    missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+_answers: dict[tuple[str, ...], str] = {}
+"""pip's answers during this process: each new plan would ask the index again."""
+
+
+def offered_files(
     requirements: tuple[str, ...], python: PythonInterpreter, wheels_dir: Path | None
-) -> Fact[tuple[str, ...]]:
-    """Return the fact of the requirements that must be built from source; empty if unknown.
+) -> Fact[OfferedFiles]:
+    """Return the fact of the requirements that are built from source or have no file; empty if unknown.
 
     Args:
         requirements: requirements in the form of PEP 508.
@@ -59,16 +89,26 @@ def from_source(
     if wheels_dir:
         options += ["--no-index", f"--find-links={wheels_dir}"]
 
-    def read(host: Host) -> tuple[str, ...]:
+    def read(host: Host) -> OfferedFiles:
         names = json.dumps([one.name for one in wanted])
-        command = [sys.executable, "-I", "-c", _ASK, names, *options]
-        said = host.output(command, timeout_s=_LIMIT_S, env=pip_environment(os.environ))
-        return sourced(wanted, json.loads(said)) if said else ()
+        command = (sys.executable, "-I", "-c", _ASK, names, *options)
+        environment = pip_environment(os.environ)
+        # The files of a folder can change during a run.
+        said = None if wheels_dir else _answers.get(command)
+        said = said or host.output(command, timeout_s=_LIMIT_S, env=environment)
+        if not said:
+            return OfferedFiles()
+        _answers[command] = said
+        answer = json.loads(said)
+        known = {name: files for name, (is_known, files) in answer.items() if is_known}
+        return OfferedFiles(sourced(wanted, known), unoffered(wanted, known))
 
-    return Fact(f"from_source[{','.join(requirements)}]", "pip's own finder", read)
+    return Fact(f"offered_files[{','.join(requirements)}]", "pip's own finder", read)
 
 
-def sourced(wanted: Iterable[Requirement], offered: dict[str, list[tuple[str, bool]]]) -> tuple[str, ...]:
+def sourced(
+    wanted: Iterable[Requirement], offered: Mapping[str, Sequence[tuple[str, bool]]]
+) -> tuple[str, ...]:
     """Return the requirements that only source distributions fulfil.
 
     Args:
@@ -77,9 +117,37 @@ def sourced(wanted: Iterable[Requirement], offered: dict[str, list[tuple[str, bo
     """
 
     def kinds(one: Requirement) -> set[bool]:
-        return {wheel for version, wheel in offered[one.name] if one.specifier.contains(version)}
+        files = offered.get(one.name, ())
+        return {wheel for version, wheel in files if one.specifier.contains(version)}
 
     return tuple(str(one) for one in wanted if kinds(one) == {False})
+
+
+def unoffered(
+    wanted: Iterable[Requirement], offered: Mapping[str, Sequence[tuple[str, bool]]]
+) -> dict[str, tuple[str, ...]]:
+    """Return the requirements that no file fulfils, each with the newest versions that have a file.
+
+    Args:
+        wanted: the requirements.
+        offered: for each known name, the version of each offered file, and whether it is a wheel.
+    """
+    return {
+        str(one): _newest(offered[one.name])
+        for one in wanted
+        if one.name in offered
+        and not any(one.specifier.contains(version, prereleases=True) for version, _ in offered[one.name])
+    }
+
+
+def _newest(files: Sequence[tuple[str, bool]]) -> tuple[str, ...]:
+    wheels = [version for version, wheel in files if wheel]
+    found = set()
+    for version in wheels or [version for version, _ in files]:
+        with suppress(InvalidVersion):
+            found.add(Version(version))
+    final = {version for version in found if not version.is_prerelease} or found
+    return tuple(f"{one}{'' if wheels else ' (source)'}" for one in sorted(final, reverse=True)[:_SHOWN])
 
 
 def build_packages(manager: str | None, python: PythonInterpreter) -> list[str]:

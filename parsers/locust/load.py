@@ -191,6 +191,8 @@ def _replies(requests: Sequence[Request]) -> Replies:
     counts: Counter[str] = Counter()
     sums: Counter[str] = Counter()
     owners: dict[int, int | None] = {}
+    builds = [request.build for request in requests if request.build]
+    counts["other_build"] = sum(later != earlier for earlier, later in pairwise(builds))
     for request in requests:
         tokens = request.output_tokens or 0
         sums.update(replies=1, streamed_tokens=tokens, parts=len(request.arrivals_s))

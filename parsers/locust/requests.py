@@ -42,6 +42,7 @@ class Request:
         is_blank: True if the reply is only whitespace.
         begins_blank: True if its first part is only whitespace.
         oddities: contradictions in the reply, by the names of ``parsers.replies``.
+        build: the server's build that the reply names (system_fingerprint); empty for none.
     """
 
     user: str
@@ -59,6 +60,7 @@ class Request:
     is_blank: bool = False
     begins_blank: bool = False
     oddities: tuple[str, ...] = ()
+    build: str = ""
 
     @property
     def ended_s(self) -> float:
@@ -173,6 +175,7 @@ def _request(values: Mapping[str, Any]) -> Request:
         is_blank=values.get("is_blank") is True,
         begins_blank=values.get("begins_blank") is True,
         oddities=tuple(map(str, values.get("oddities") or ())),
+        build=str(values.get("build") or ""),
     )
     if not request.error and not (request.arrivals_s and request.output_tokens):
         raise ValueError("a successful request must have a reply")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.facts.cuda_toolkits import CudaToolkit
@@ -20,7 +21,7 @@ from agent.facts.package_solutions import PackageSolution
 from agent.facts.package_versions import PackageOffer
 from agent.facts.services import ServiceState
 from agent.facts.unattended_upgrades import UnattendedUpgrades
-from dependencies.packages.version_lock import with_locks
+from dependencies.packages.version_lock import VersionLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,7 +34,8 @@ _LIBRARIES = ("libnvidia-compute", "libnvidia-cfg1", "nvidia-kernel-common", "nv
 _DEBIAN = ("nvidia-driver", "nvidia-kernel-dkms", "nvidia-smi", "libcuda1")
 _EXCLUSIONS = "text[/etc/apt/apt.conf.d/52vcagent-nvidia]"
 _RPM = ("nvidia-driver-cuda", "nvidia-driver-cuda-libs", "nvidia-kmod-common", "libnvidia-ml")
-_LOCKS = "text[/etc/dnf/plugins/versionlock.list]"
+_LOCKS = {False: Path("/etc/dnf/plugins/versionlock.list"), True: Path("/etc/dnf/versionlock.toml")}
+"""By whether the host has dnf 5."""
 _FAMILY = re.compile(r"(server|headless|branch|plain|debian|rpm)(-open)?")
 
 
@@ -117,7 +119,9 @@ def expand(values: dict[str, Any]) -> dict[str, Any]:
         if re.search("nvidia|cuda|nvlsm", name) and status and status[0][1] == "i"
     )
     if values.pop("version_lock", None) == "driver":
-        values[_LOCKS] = with_locks(None, {name: installed[name][0] for name in driver})
+        path = _LOCKS[values.get("dnf_5", False)]
+        locks = {name: installed[name][0] for name in driver}
+        values[f"text[{path}]"] = VersionLock(path).with_locks(None, locks)
     if values.get("held_packages") == "driver":
         values["held_packages"] = driver
     if (exclusions := values.pop("exclusions", None)) is not None:

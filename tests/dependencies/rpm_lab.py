@@ -1,7 +1,8 @@
 """A separate root for rpm, and a signed repository of stand-ins for NVIDIA's packages, for real dnf and rpm.
 
 Names, versions and relations are those of developer.download.nvidia.com/compute/cuda/repos/rhel9; the
-packages are empty. As in the original, a driver's packages belong to module streams; one is the default.
+packages are empty. As in the original, a driver's packages belong to module streams; one is the default. The
+repositories for Fedora have the same packages and no streams.
 """
 
 from __future__ import annotations
@@ -135,9 +136,11 @@ class NvidiaRpms:
     epel: str
 
 
-def publish_rpms(folder: Path, key: SigningKey, user: str) -> NvidiaRpms:
-    """Build, sign and index the packages below ``folder/repos/rhel9/x86_64``."""
-    repository = folder / "repos" / "rhel9" / "x86_64"
+def publish_rpms(
+    folder: Path, key: SigningKey, user: str, distribution: str = "rhel9", tag: str = "el9"
+) -> NvidiaRpms:
+    """Build, sign and index the packages below ``folder/repos/<distribution>/x86_64``."""
+    repository = folder / "repos" / distribution / "x86_64"
     defines = [f"--define=_topdir {folder}/top", f"--define=_rpmdir {repository}"]
     for version in DRIVERS:
         parts = [
@@ -145,7 +148,8 @@ def publish_rpms(folder: Path, key: SigningKey, user: str) -> NvidiaRpms:
         ]
         others = [_OTHERS] if version == DRIVERS[0] else []
         spec = folder / f"{version}.spec"
-        spec.write_text(_SPEC.format(version=version) + "".join([*parts, *others]))
+        text = _SPEC.format(version=version).replace("1.el9", f"1.{tag}")
+        spec.write_text(text + "".join([*parts, *others]))
         subprocess.run(["rpmbuild", "-bb", "--quiet", *defines, spec], check=True, capture_output=True)
     # Debian's rpm looks for gpg under an old name from Fedora.
     program = shutil.which("gpg")
@@ -153,10 +157,11 @@ def publish_rpms(folder: Path, key: SigningKey, user: str) -> NvidiaRpms:
     packages = sorted(repository.rglob("*.rpm"))
     subprocess.run(["rpmsign", *signing, "--addsign", *packages], check=True, capture_output=True)
     subprocess.run(["createrepo_c", "--quiet", repository], check=True)
-    modules = folder / "modules.yaml"
-    modules.write_text("".join(map(_stream, DRIVERS)) + _DEFAULTS)
-    index = repository / "repodata"
-    subprocess.run(["modifyrepo_c", "--mdtype=modules", modules, index], check=True, capture_output=True)
+    if distribution.startswith("rhel"):
+        modules = folder / "modules.yaml"
+        modules.write_text("".join(map(_stream, DRIVERS)) + _DEFAULTS)
+        index = repository / "repodata"
+        subprocess.run(["modifyrepo_c", "--mdtype=modules", modules, index], check=True, capture_output=True)
     for name in ("base", "epel"):
         _publish_others(folder, name)
     public = folder / "key.pub"

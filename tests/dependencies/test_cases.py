@@ -41,6 +41,7 @@ from dependencies.nvidia.free_gpu_memory import FreeGpuMemory
 from dependencies.nvidia.gpu_selection import GpuSelection
 from dependencies.packages.linux_package_installation import LinuxPackageInstallation
 from dependencies.python.environment_installation import PythonEnvironmentInstallation
+from dependencies.python.wheels import OfferedFiles
 from dependencies.sources.git_repo_clone import GitRepoClone
 from dependencies.system.reboot_system import RebootSystem
 from parsers.llamacpp.build import Build
@@ -108,6 +109,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "memory": lambda value: Memory(**value),
     "mounts": lambda value: tuple(Mount(Path(target), "ext4", size, free) for target, size, free in value),
     "names_in": tuple,
+    "offered_files": lambda value: OfferedFiles(tuple(value.get("built", ())), value.get("missing", {})),
     "package_dir": Path,
     "system_root": Path,
     "reboots": tuple,
@@ -130,6 +132,8 @@ class ModelledFacts(Facts):
             offers = self._modelled["rpm_driver_offers" if rpm else "package_offers[nvidia]"]
             solution = solution_of(fact.name.partition("[")[2][:-1], offers, self[INSTALLED_PACKAGES])
             return cast("T", solution)
+        if fact.name.startswith("offered_files[") and fact.name not in self._modelled:
+            return cast("T", OfferedFiles())
         return super().__getitem__(fact)
 
     def fresh(self) -> Facts:
@@ -141,6 +145,7 @@ def facts_of(*written: dict[str, Any]) -> Facts:
         "visible_devices": None,
         "hip_visible_devices": None,
         "dkms_builds": (),
+        "dnf_5": False,
         "apt_repositories": (),
         "nvidia_module_file": None,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -18,6 +19,9 @@ from dependencies.nvidia.cuda_installation import NvidiaCudaInstallation
 from dependencies.nvidia.repository import repository_folder
 from tests.dependencies.test_cases import facts_of
 
+if TYPE_CHECKING:
+    from agent.facts import Facts
+
 PAGE = Path(__file__).parents[2] / "docs/distributions.md"
 CASES = Path(__file__).parent / "cases/nvidia_cuda_installation"
 ROWS = [
@@ -25,6 +29,12 @@ ROWS = [
     for line in PAGE.read_text(encoding="utf-8").splitlines()
     if re.match(r"\| [a-z]", line) and not line.startswith("| distribution")
 ]
+GPU = {"bus_id": "0000:3b:00.0", "pci_id": "0x2330"}
+RUNFILE = "/data/cuda_12.4.0_550.54.14_linux.run"
+TEXTS = {
+    f"text[{path}]": None
+    for path in ("/etc/profile.d/vcagent-cuda.sh", "/etc/ld.so.conf.d/vcagent-cuda.conf")
+}
 LIKE = {
     "sles": ("suse",),
     "ubuntu": ("debian",),
@@ -40,7 +50,7 @@ def described(identifier: str, version: str) -> Distribution:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]}-{row[1]}")
 def test_a_row_of_the_table(row: list[str]) -> None:
-    identifier, version, manager, driver, docker, _ = row
+    identifier, version, manager, driver, _, docker, *_ = row
     distribution = described(identifier, version)
     source = docker_source(
         "auto", distribution, machine="x86_64", manager=manager, downloads=DOWNLOADS, key=None
@@ -66,9 +76,75 @@ def test_a_row_of_the_table(row: list[str]) -> None:
     assert driver.removeprefix("by hand: ") in (error.value.remedy or "")
 
 
+def host_of(row: list[str], *changes: dict[str, Any]) -> Facts:
+    """Return a host of a row's distribution: fresh, with NVSwitches and with NVIDIA's repository."""
+    identifier, version, manager, *_ = row
+    base = yaml.safe_load((CASES / f"_{'fresh' if manager == 'apt' else 'rocky'}.yaml").read_text())
+    runfile = {
+        f"distrust[{RUNFILE}]": "",
+        f"exists[{RUNFILE}]": True,
+        "cuda_toolkit[/opt/cuda]": None,
+        "exists[/usr/local/cuda]": False,
+        "link_target[/usr/local/cuda]": None,
+    }
+    others = {"names_in[/opt/cuda]": [], "mounts": [["/", 500000000000, 200000000000]]}
+    common = {"package_manager": manager, "apt_lists_age_s": 10, "held_packages": [], **runfile, **others}
+    facts = facts_of(base, common, TEXTS, *changes)
+    facts._modelled["distribution"] = described(identifier, version)
+    return facts
+
+
+def planned(facts: Facts, **parameters: Any) -> dict[str, str]:
+    """Return the commands of a plan, by the names of the steps."""
+    given = {"LinuxDriverVersion": "580", "CudaRequired": False, "Hold": False, **parameters}
+    component = NvidiaCudaInstallation(NvidiaCudaInstallation.Parameters.model_validate(given))
+    return {step.name: step.command for step in component.plan(facts).steps}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]}-{row[1]}")
+def test_the_fabric_manager_comes_with_the_driver(row: list[str]) -> None:
+    """Offer both names in both branches, as far as they are real, and a newer branch beside them."""
+    manager, driver, listed = row[2], row[3], row[4]
+    if driver.startswith("by hand"):
+        assert listed == "with the driver"
+        with pytest.raises(HostError, match="drivers are installed by apt"):
+            planned(host_of(row, {"nvswitch_count": 4}))
+        installed = {"nvidia_module": ["580.126.09", True], "gpus": [{**GPU, "driver": "580.126.09"}]}
+        with pytest.raises(HostError, match="the fabric manager does not run"):
+            planned(host_of(row, {"nvswitch_count": 4}, installed))
+        return
+    names = dict(zip(("570.172.08", "580.126.09"), listed.split(", "), strict=True))
+    family = "rpm" if manager == "dnf" else ("debian" if row[0] == "debian" else "branch")
+    origin = "developer.download.nvidia.com" if manager == "dnf" else "NVIDIA"
+    offers = [f"dkms 3.2.1 {origin}"]
+    for version, name in {**names, "595.71.05": names["580.126.09"]}.items():
+        end = f"3:{version}-1" if manager == "dnf" else f"{version}-1"
+        offers += [f"{family}{flavour} {end} {origin}" for flavour in ("", "-open")]
+        offers.append(f"{name} {version}-1 {origin}")
+    fact = "rpm_driver_offers" if manager == "dnf" else "package_offers[nvidia]"
+    for version, name in names.items():
+        command = planned(host_of(row, {fact: offers, "nvswitch_count": 4}), LinuxDriverVersion=version)
+        separator = "-" if manager == "dnf" else "="
+        assert f" {name}{separator}{version}-1" in command["driver"]
+        assert "595" not in command["driver"]
+        assert "fabric-manager" in command
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]}-{row[1]}")
+def test_the_runfile_brings_the_toolkit_beside_a_working_driver(row: list[str]) -> None:
+    assert row[7] == "yes"
+    working = {"nvidia_module": ["580.126.09", True], "gpus": [{**GPU, "driver": "580.126.09"}]}
+    given = {"CudaRequired": True, "LinuxLocalRunFile": RUNFILE, "CudaPath": "/opt/cuda"}
+    steps = planned(host_of(row, working, {"nvswitch_count": 0, "gpu_count": 1}), **given)
+    assert list(steps) == ["toolkit", "toolkit-environment"]
+    assert steps["toolkit"].startswith(f"sh {RUNFILE} ")
+    assert "--toolkit" in steps["toolkit"]
+    assert "--driver" not in steps["toolkit"]
+
+
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]}-{row[1]}")
 def test_the_container_toolkit_is_installed_on_each(row: list[str]) -> None:
-    identifier, version, manager, _, docker, _ = row
+    identifier, version, manager, _, _, docker, kind, *_ = row
     base = yaml.safe_load((CASES.parent / "nvidia_container_toolkit_installation/_docker.yaml").read_text())
     changes = {"package_manager": manager, "docker_engine": [docker, "27.3.1"], "rpm_repositories": {}}
     facts = facts_of(base, changes)
@@ -78,7 +154,7 @@ def test_the_container_toolkit_is_installed_on_each(row: list[str]) -> None:
         NvidiaContainerToolkitInstallation.Parameters.model_validate({"Cdi": "never"})
     )
     steps = {step.name: step for step in component.plan(facts).steps}
-    folder = "deb/amd64" if manager == "apt" else "rpm/x86_64"
+    folder = {"deb": "deb/amd64", "rpm": "rpm/x86_64"}[kind]
     assert f"libnvidia-container/stable/{folder}" in steps["repository"].reason
     assert re.match(manager.replace("apt", "apt-get"), steps["install"].command)
     assert "nvidia-container-toolkit" in steps["install"].command
@@ -86,7 +162,7 @@ def test_the_container_toolkit_is_installed_on_each(row: list[str]) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]}-{row[1]}")
 def test_the_folder_of_rocm(row: list[str]) -> None:
-    identifier, version, manager, _, _, folder = row
+    identifier, version, manager, *_, folder = row
     distribution, release = described(identifier, version), RocmRelease.of(NEWEST)
     if manager == "apt":
         assert (release.codename(distribution) or "by hand") == folder

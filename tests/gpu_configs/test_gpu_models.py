@@ -187,11 +187,11 @@ COMMON = [
     "0x1eb8", "0x2237", "0x2236", "0x20b7", "0x27b8", "0x1db1", "0x1db5", "0x2230", "0x2235", "0x26b9",
     "0x2684", "0x2b85", "0x2bb1", "0x2bb5", "0x20b0", "0x20b5", "0x2330", "0x2335", "0x2901", "0x2941",
     "0x3182", "0x26b5", "0x2329", "0x233b", "0x2342", "0x2348", "0x31c2", "0x29bc", "0x2c3a",
-    "0x2204", "0x2231",
+    "0x2204", "0x2231", "0x232c", "0x2e12",
 ]  # fmt: skip
 """Fixtures for T4, A10G, A10, A30, L4, V100, RTX A6000, A40, L40S, RTX 4090 and 5090, RTX PRO 6000, A100,
-H100, H200, B200, GB200, B300, L40, H20, H200 NVL, GH200, GB300, B100, RTX PRO 4500, RTX 3090 and
-RTX A5000."""
+H100, H200, B200, GB200, B300, L40, H20, H200 NVL, GH200, GB300, B100, RTX PRO 4500, RTX 3090, RTX A5000,
+H20-3e and GB10."""
 
 
 @pytest.mark.parametrize("pci_id", COMMON)

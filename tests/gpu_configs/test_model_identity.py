@@ -1,14 +1,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from gpu_configs.model_identity import own_name
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from gpu_configs.model_identity import model_fingerprint, own_name
 
 LLAMA = {
     "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
@@ -52,3 +50,21 @@ def test_no_other_name_is_made_up(tmp_path: Path) -> None:
     assert own_name("llama3.1-8b", "meta-llama/Llama-3.1-8B-Instruct") == "llama3.1-8b"
     assert own_name("my-model", model(tmp_path / "x", SMALL)) == "my-model"
     assert own_name("llama3.1-8b", model(tmp_path / "llama3.1-8b", SMALL)) == "not-llama3.1-8b"
+
+
+def test_a_fingerprint_is_that_of_the_content(tmp_path: Path) -> None:
+    first, second = (Path(model(tmp_path / name, SMALL)) for name in ("first", "second"))
+    for folder in (first, second):
+        with (folder / "model.safetensors").open("wb") as weights:
+            weights.truncate(40 * 2**20)
+    found = model_fingerprint(first)
+    assert len(found) == 64
+    assert model_fingerprint(second) == found
+    with (second / "model.safetensors").open("r+b") as weights:
+        weights.seek(20 * 2**20)
+        weights.write(b"other")
+    assert model_fingerprint(second) != found
+    (first / "tokenizer.json").write_text("{}")
+    assert model_fingerprint(first) != found
+    assert model_fingerprint(tmp_path) == ""
+    assert model_fingerprint(Path("meta-llama/Llama-3.1-8B-Instruct")) == ""

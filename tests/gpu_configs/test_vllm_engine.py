@@ -177,7 +177,7 @@ def test_what_the_harness_decides_is_refused(name: str, value: object) -> None:
         ("NVIDIA GH200 480GB", "GH200 96GB"),
         ("NVIDIA GH200 144G HBM3e", "GH200 144GB"),
         ("NVIDIA H20", "H20"),
-        ("NVIDIA H20-3e", None),
+        ("NVIDIA H20-3e", "H20-3e"),
         ("NVIDIA A100-SXM4-40GB", "A100 40GB"),
         ("NVIDIA A100-PCIE-40GB", "A100 40GB"),
         ("NVIDIA A100 80GB PCIe", "A100 80GB"),

@@ -41,6 +41,18 @@ KEY = os.environ.get("VCAGENT_LOAD_KEY", "")
 PATHS = {"llamacpp": "/completion", "openai": "/v1/completions"}
 PAUSE_AFTER_FAILURE_S = 0.5
 """Pause in seconds after a failure, so that a server that refuses requests is not flooded."""
+MOST_WITHOUT_TEXT = 4
+"""Maximum number of tokens in a row without text, as in LoadGen's harness."""
+WITHHELD = ("content_filter", "tool_calls", "function_call")
+"""Values of finish_reason for an answer that is not the requested text."""
+INCOMPLETE = ("abort", "error")
+"""Values of finish_reason (of vLLM and SGLang) for an incomplete answer."""
+ERROR = re.compile(
+    r"\s*(\{\s*\"(error|detail)\"|<html|error\b\s*[:\d(]|(an )?internal (server )?error|traceback \(most|"
+    r"cuda (error|out of memory)|out of memory|rate limit|too many requests|service unavailable)",
+    re.IGNORECASE,
+)
+"""The beginning of an error in place of an answer, as in LoadGen's harness."""
 PROGRESS_S = 1.0
 HIT = re.compile(r"(\b|_)hit\b")
 
@@ -67,6 +79,10 @@ class Reply:
     ended: bool = False
     counted: bool = False
     finish: str = ""
+    went_on: bool = False
+    """True after a part with text that had no finish_reason: only then does one show an end."""
+    texts_counted: int = 0
+    build: str = ""
     timings: dict[str, float] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
     oddities: set[str] = field(default_factory=set)
@@ -82,7 +98,9 @@ class Reply:
                 self.oddities.add("data_after_end")
             self.ended = True
             return
-        if error := event.get("error"):
+        error = event.get("error")
+        if error or event.get("object") == "error":  # vLLM before 0.10 wrote the latter
+            error = error or event
             said = error.get("message", error) if isinstance(error, dict) else error
             raise ReplyError(f"the server says: {said}")
         self._heading(event)
@@ -109,6 +127,10 @@ class Reply:
             elif LOAD["api"] == "openai" and model != LOAD["model"]:
                 self.oddities.add("other_model")
             self.model = model
+        if (build := event.get("system_fingerprint")) and build != self.build:
+            if self.build:
+                self.oddities.add("builds")
+            self.build = str(build)
         # Azure's parts about content filters have an empty id and the time 0.
         if own := event.get("id"):
             self.parts_with_id += 1
@@ -118,11 +140,17 @@ class Reply:
                 self.oddities.add("created_falls")
             self.created_s = created_s
 
-    def _part(self, text: str) -> None:
+    def _part(self, text: str, *, has_finish: bool = False) -> None:
         if self.ended:
             self.oddities.add("text_after_end")
-        elif self.finish:
+        elif self.finish and self.went_on:
             self.oddities.add("text_after_finish")
+        elif self.finish:
+            if self.texts:
+                self.oddities.add("early_finish")
+            if not has_finish:
+                self.finish = ""
+        self.went_on = self.went_on or not has_finish
         self.texts.append(text)
         self.arrivals.append(time.monotonic())
 
@@ -132,26 +160,50 @@ class Reply:
         if self.ended:
             same = self.counted and before == (input_tokens, output_tokens)
             self.oddities.add("data_after_end" if same else "usage_after_end")
-        elif before[0] and input_tokens != before[0]:
-            self.oddities.add("prompt_differs")
-        elif output_tokens < before[1]:
-            self.oddities.add("usage_falls")
+        else:
+            if before[0] and input_tokens and input_tokens != before[0]:
+                self.oddities.add("prompt_differs")
+            if output_tokens < before[1]:
+                self.oddities.add("usage_falls")
+            elif (
+                self.counted
+                and self.texts_counted == len(self.texts)
+                and output_tokens - before[1] > MOST_WITHOUT_TEXT
+            ):
+                self.oddities.add("usage_differs")
         self.input_tokens, self.output_tokens, self.counted = input_tokens, output_tokens, True
+        self.texts_counted = len(self.texts)
 
     def _take_openai(self, event: dict[str, Any]) -> None:
         choices = event.get("choices") or ()
         if len(choices) > 1 or (choices and choices[0].get("index")):
             self.oddities.add("choices")
         for choice in choices[:1]:
-            if text := choice.get("text"):
-                self._part(text)
-            if finish := choice.get("finish_reason"):
-                if self.finish and self.finish != finish:
-                    self.oddities.add("finishes")
-                self.finish = finish
+            self._take_choice(choice.get("text"), choice.get("finish_reason"))
         if usage := event.get("usage"):
             self._count(usage["prompt_tokens"], usage["completion_tokens"])
-            self.cached_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+            total = usage.get("total_tokens")
+            if total is not None and total != usage["prompt_tokens"] + usage["completion_tokens"]:
+                self.oddities.add("total_tokens")
+            cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+            if cached is not None:
+                self.cached_tokens = max(cached, self.cached_tokens or 0)
+
+    def _take_choice(self, text: str | None, finish: str | None) -> None:
+        if finish == "null":  # KoboldCpp, in parts before the end; Ollama and SGLang send ""
+            finish = None
+        if text:
+            self._part(text, has_finish=bool(finish))
+        if not finish:
+            return
+        if finish in INCOMPLETE:
+            raise ReplyError(f"the server ended the answer with finish_reason {finish}")
+        if finish in WITHHELD:
+            self.oddities.add("withheld")
+        is_early = not self.went_on and len(self.texts) > 1
+        if self.finish and self.finish != finish and not is_early:
+            self.oddities.add("finishes")
+        self.finish = finish
 
     def check(self) -> None:
         """Check that the reply is complete and has the requested lengths."""
@@ -159,6 +211,10 @@ class Reply:
             raise ReplyError("the stream ended before the reply was complete")
         if not self.finish:
             self.oddities.add("unfinished")
+        if LOAD["api"] == "openai" and not self.model:
+            self.oddities.add("no_model")
+        if ERROR.match("".join(self.texts)):
+            self.oddities.add("error_text")
         if len(self.ids) > 1:
             is_of_each_part = 2 * len(self.ids) > self.parts_with_id  # as in LoadGen's harness
             self.oddities.add("id_of_each_part" if is_of_each_part else "ids")
@@ -274,6 +330,7 @@ class LoadUser(User):  # type: ignore[misc]  # locust has no stubs here
             output_tokens=reply.output_tokens,
             cached_tokens=reply.cached_tokens,
             timings=reply.timings,
+            build=reply.build,
             text_crc32=zlib.crc32(text.encode()),
             text_bytes=len(text.encode()),
             is_blank=_is_blank(text),

@@ -11,6 +11,7 @@ from typing import Any
 from agent.core.errors import UsageError
 from agent.core.names import did_you_mean
 from agent.fleet.inventory.host import FleetHost
+from agent.fleet.inventory.host_address import host_address
 
 OWN_VARIABLES = (
     *("address", "port", "user", "identity_file", "proxy_jump", "proxy_command", "ssh_config"),
@@ -93,11 +94,12 @@ def fleet_host(name: str, variables: Mapping[str, Any], groups: tuple[str, ...])
         arguments.read(values[key])
     jump = _first(variables, ("proxy_jump",), where) or arguments.proxy_jump
     identities = values["identity_file"] or []
+    address, addressed = host_address(str(values["address"]), where) if values["address"] else (name, {})
     return FleetHost(
         name=name,
-        address=str(values["address"] or name),
-        port=_port(values["port"], where) or arguments.port,
-        user=_text(values["user"]) or arguments.user,
+        address=address,
+        port=_port(values["port"], where) or arguments.port or _port(addressed.get("port"), where),
+        user=_text(values["user"]) or arguments.user or addressed.get("user"),
         identity_files=(
             *map(str, identities if isinstance(identities, list) else [identities]),
             *arguments.identity_files,

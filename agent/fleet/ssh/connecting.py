@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import shlex
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -281,8 +282,9 @@ def _too_slow(hop: Hop, timeout_s: float) -> ConnectionLostError:
 
 def _not_let_in(hop: Hop, said: str) -> UnreachableError:
     missing = [file for file in hop.identity_files if not any(map(os.path.exists, (file, f"{file}.pub")))]
+    login = shlex.quote(f"{hop.user}@{hop.address}")
     return UnreachableError(
         f"{hop} rejected the login: {said.rstrip('.')}"
         + (f"; IdentityFile does not exist: {', '.join(missing)}" if missing else ""),
-        remedy=f"try `ssh -p {hop.port} {hop.user}@{hop.address}`; to log in by password: --ask-password",
+        remedy=f"try `ssh -p {hop.port} {login}`; to log in by password: --ask-password",
     )

@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from agent.fleet.errors import UnreachableError
+from agent.fleet.inventory.host_address import written_address
 from agent.fleet.scheduling import Wait
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def dialled(address: str, port: int, timeout_s: float) -> Task[socket.socket]:
         UnreachableError: if the connection fails.
     """
     until = time.monotonic() + timeout_s
+    server = written_address(address, port)
     try:
         found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -49,7 +51,7 @@ def dialled(address: str, port: int, timeout_s: float) -> Task[socket.socket]:
                 continue
             if not (yield Wait(until - time.monotonic(), sock.fileno())):
                 raise UnreachableError(
-                    f"{address}:{port} accepts connections but sends nothing for {timeout_s:g} s",
+                    f"{server} accepts connections but sends nothing for {timeout_s:g} s",
                     remedy="its sshd hangs, or another program listens there: check the host's console",
                 )
         except BaseException:
@@ -61,7 +63,7 @@ def dialled(address: str, port: int, timeout_s: float) -> Task[socket.socket]:
         sock.setblocking(True)
         return sock
     raise UnreachableError(
-        f"no connection to {address}:{port}: {reason}",
+        f"no connection to {server}: {reason}",
         remedy="check that the host is up, its sshd runs, and no firewall blocks the connection",
     )
 

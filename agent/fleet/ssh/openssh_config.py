@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.core.errors import UsageError
-from agent.fleet.ssh.config import read_ssh_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,6 +20,9 @@ _ASK_S = 30.0
 """Seconds for one host: canonical names are looked up, and a Match may run a program."""
 _AT_ONCE = 8
 _LOOP = "jumphost loop"
+_INVALID = "contains invalid characters"
+_NO_SSHD = 1
+"""A port that no jump host listens on."""
 _LISTS = ("identityfile", "certificatefile")
 
 _Asked = tuple[str, "str | None", "int | None"]
@@ -78,14 +80,19 @@ class OpenSshOptions:
             done = self._asked(name, user, port)
             if done.returncode and _LOOP in done.stderr:
                 # ssh applies a jump host to all hosts, itself included, and then fails; here the route ends
-                # there.
-                jump = read_ssh_config(self._path).of(name, user, port).get("proxyjump")
+                # there. With another port it does not take the two for the same.
+                jump = read_options(self._asked(name, user, _NO_SSHD).stdout).get("proxyjump")
                 done = self._asked(name, user, port, "-o", "ProxyJump=none")
         except subprocess.TimeoutExpired:
             return UsageError(
                 f"ssh -G {name} did not answer within {_ASK_S:g} s",
                 where=str(self._path),
                 remedy="check Match exec and CanonicalizeHostname, or name another file with --ssh-config",
+            )
+        if done.returncode and _INVALID in done.stderr:
+            return UsageError(
+                f"ssh refuses {f'{user}@' if user else ''}{name}: {done.stderr.strip()}",
+                remedy="correct the address or the user in the inventory",
             )
         if done.returncode:
             return UsageError(

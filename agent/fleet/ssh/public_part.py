@@ -10,6 +10,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.hazmat.primitives.serialization.ssh import SSHCertificate, load_ssh_public_identity
 from paramiko import Message
+from paramiko.pkey import PublicBlob
 
 _MAGIC = b"openssh-key-v1\0"
 
@@ -30,8 +31,7 @@ def public_part(file: str) -> bytes | None:
 def _public_key(data: bytes) -> bytes | None:
     """Return the public key in a file, if it has one (OpenSSH, PROTOCOL.key)."""
     if not data.startswith(b"-----"):
-        words = data.split(maxsplit=2)
-        return base64.b64decode(words[1], validate=True) if len(words) > 1 else None
+        return PublicBlob.from_string(data.decode()).key_blob
     body = Message(base64.b64decode(b"".join(data.split(b"-----")[2].split())))
     if body.get_bytes(len(_MAGIC)) != _MAGIC:
         return None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from agent.core.errors import UsageError
 from agent.fleet.inventory.host import FleetHost
-from agent.fleet.inventory.host_address import host_address
+from agent.fleet.inventory.host_address import host_address, written_address
 from agent.fleet.ssh.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Hop:
 
     def __str__(self) -> str:
         """Return the server as a user types it."""
-        return f"{self.user}@{self.address}" + (f":{self.port}" if self.port != 22 else "")  # noqa: PLR2004
+        return f"{self.user}@{written_address(self.address, None if self.port == 22 else self.port)}"  # noqa: PLR2004
 
 
 def route_to(

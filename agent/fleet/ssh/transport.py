@@ -40,16 +40,13 @@ class HostTransport(Transport):
         self._known = known
         self._certified = certified
         super().__init__(sock, packetizer_class=_ClockedPacketizer, **options)
+        security = self.get_security_options()
+        security.ciphers = tuple(sorted(security.ciphers, key=lambda name: not name.endswith(_GCM)))
 
     @property
     @override
     def preferred_keys(self) -> tuple[str, ...]:
         return tuple(sorted(super().preferred_keys, key=self._rank))
-
-    @property
-    @override
-    def preferred_ciphers(self) -> tuple[str, ...]:
-        return tuple(sorted(super().preferred_ciphers, key=lambda name: not name.endswith(_GCM)))
 
     def _rank(self, algorithm: str) -> int:
         if algorithm.endswith(_CERTIFIED):

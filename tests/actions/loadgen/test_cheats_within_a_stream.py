@@ -11,6 +11,7 @@ import pytest
 from actions.loadgen.in_environment.harness.completion import CompletionReader
 from actions.loadgen.in_environment.harness.dataset import Sample
 from actions.loadgen.in_environment.harness.endpoint import stored
+from actions.loadgen.in_environment.harness.errors import HarnessError
 from actions.loadgen.in_environment.harness.reply_log import Reply, ReplyLog
 from actions.loadgen.in_environment.mock_engine.server import MockOptions, MockServer
 from parsers.replies import Judgement, Replies, judge
@@ -21,6 +22,8 @@ PACE_S = 0.01
 
 WITHIN = {
     "created_falls": (True, "created_falls"),
+    "early_finish": (False, "give a finish_reason from their first part on"),
+    "finish_of_first_part": (True, "text_after_finish"),
     "hit_of_a_cache": (True, "stored"),
     "id_of_each_part": (False, "give each part another id"),
     "invisible_first": (True, "paused_blank"),
@@ -164,6 +167,28 @@ SERVERS: dict[str, tuple[list[Any], set[str]]] = {
         [*(part(" a", id=f"a{n}") for n in (1, 2)), part(" c", "length", id="a3"), last(USAGE, id="a4")],
         {"id_of_each_part"},
     ),
+    "Ollama, an empty finish_reason": (
+        [part(" a", "", id="a"), part(" b", "", id="a"), part(" c", "length", id="a"), last(USAGE, id="a")],
+        set(),
+    ),
+    "KoboldCpp, the word null": (
+        [*(part(" a", "null", id="a") for _ in range(3)), part("", "length", id="a"), last(USAGE, id="a")],
+        set(),
+    ),
+    "gcli2api, a finish_reason in each part": (
+        [*(part(" a", "stop", id="a") for _ in range(3)), part("", "length", id="a"), last(USAGE, id="a")],
+        {"early_finish"},
+    ),
+    "Open WebUI, an empty first part with a finish_reason": (
+        [part("", "stop", id="a"), *(part(" a", id="a") for _ in range(3)), part("", "length", id="a"),
+         last(USAGE, id="a")],
+        set(),
+    ),
+    "Open WebUI, a finish_reason in each part of the thoughts": (
+        [part(" a", "stop", id="a"), part(" b", "stop", id="a"), part(" c", id="a"),
+         part("", "length", id="a"), last(USAGE, id="a")],
+        {"early_finish"},
+    ),
     "Gemini, thoughts in the total": (
         [part(" a", usage={"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 46}, id="a"),
          part(" b c", "stop", {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 48}, id="a")],
@@ -185,6 +210,35 @@ def test_streams_of_servers_are_not_blamed(server: str) -> None:
     assert reader.oddities == warned
     assert judge(Replies(dict.fromkeys(warned, 1), {"replies": 1})).reasons == ()
     assert reader.token_count() == (3, "usage")
+
+
+@pytest.mark.parametrize(
+    ("finishes", "found"),
+    [
+        pytest.param([None, None, "stop"], set(), id="an end"),
+        pytest.param(["stop", "stop", "stop"], {"early_finish"}, id="no sign of an end"),
+        pytest.param([None, "stop", "stop"], {"text_after_finish"}, id="text after an end"),
+        pytest.param([None, "stop", None], {"text_after_finish"}, id="text after an end, without one"),
+        pytest.param(["stop", None, "stop", None], {"early_finish", "text_after_finish"}, id="two ends"),
+        pytest.param([None, "stop", "length"], {"text_after_finish", "finishes"}, id="two reasons"),
+    ],
+)
+def test_a_finish_reason_shows_an_end_only_after_parts_without_one(
+    finishes: list[str | None], found: set[str]
+) -> None:
+    reader = CompletionReader()
+    for finish in finishes:
+        reader.feed(b"data: " + json.dumps(part(" word", finish)).encode() + b"\n\n")
+    assert reader.oddities == found
+
+
+@pytest.mark.parametrize("finishes", [["stop", "stop"], ["stop", None], [None, None]])
+def test_a_stream_without_an_end_is_cut_whatever_its_parts_say(finishes: list[str | None]) -> None:
+    reader = CompletionReader()
+    for finish in finishes:
+        reader.feed(b"data: " + json.dumps(part(" word", finish)).encode() + b"\n\n")
+    with pytest.raises(HarnessError, match="without finishing the answer"):
+        reader.check_end()
 
 
 @pytest.mark.parametrize(

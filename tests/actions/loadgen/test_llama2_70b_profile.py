@@ -17,10 +17,11 @@ from actions.loadgen.executor import LoadGenExecutor
 from actions.loadgen.parameters import LoadGenParameters
 from agent.component.registry import component_class
 from agent.core.errors import HostError
-from agent.facts import Facts
+from agent.facts import Facts, LocalHost
 from agent.facts.gpus import Gpu
 from agent.profile import Variables, applies_to, check, load, resolve
 from dependencies.models.hugging_face_model import HuggingFaceModel
+from dependencies.models.quark_quantization import QuarkQuantization
 from dependencies.python.environment_image.building import PythonEnvironmentImage
 from gpu_configs.vllm_engine import EngineSettings, engine_settings
 from tests.lab.vllm_environment import make_environment
@@ -72,7 +73,9 @@ def settings(profile: Profile, scenario: str, *gpus: Gpu) -> EngineSettings:
     return engine_settings(asked.vllm, model=asked.model, scenario=asked.loadgen_scenario, gpus=gpus)
 
 
-@pytest.mark.parametrize("overrides", [{}, {"Vendor": "nvidia"}, {"Form": "smoke", "Where": "host"}])
+@pytest.mark.parametrize(
+    "overrides", [{}, {"Vendor": "nvidia"}, {"Form": "smoke", "Where": "host"}, {"Form": "tiny"}]
+)
 def test_every_element_can_be_built(overrides: dict[str, str]) -> None:
     profile = profile_with(**overrides)
     for element in profile.elements():
@@ -176,7 +179,9 @@ def test_the_guides_variables_lead_to_model_and_data() -> None:
 
 
 def test_quark_quantises_the_model_that_is_measured() -> None:
-    profile = profile_with(Quark="true", CalibrationSource="/lab/calibration.pkl")
+    profile = profile_with(
+        Quark="true", CalibrationSource="/lab/calibration.pkl", Vendor="nvidia", Form="smoke"
+    )
     brought = enabled(profile.dependencies, profile)
     names = list(brought)
     assert names.index("FetchModel") < names.index("PrepareCalibration") < names.index("QuantiseModel")
@@ -188,6 +193,12 @@ def test_quark_quantises_the_model_that_is_measured() -> None:
     asked = case(profile, "offline-performance")
     assert asked.vllm is not None
     assert asked.vllm.model == "/packages/llama2-70b-fp8"
+    amd = profile_with(Quark="true")
+    brought = enabled(amd.dependencies, amd)
+    assert "InstallQuark" not in brought
+    unnamed = QuarkQuantization(QuarkQuantization.Parameters.model_validate(brought["QuantiseModel"]))
+    with pytest.raises(HostError, match="Quark has no environment"):
+        unnamed.plan(Facts(LocalHost(), modelled={"package_dir": Path("/packages")}))
     own = profile_with(Quark="true", QuarkEnvironment="/rocm")
     assert "InstallQuark" not in enabled(own.dependencies, own)
     without = profile_with()
@@ -231,14 +242,48 @@ def test_prefix_caching_is_for_the_open_division() -> None:
 @pytest.mark.parametrize(
     ("overrides", "why"),
     [
-        ({"Form": "ful"}, "form ful, which is none of full, smoke"),
-        ({"Where": "docker"}, "where docker, which is none of container, host"),
+        ({"Form": "ful"}, "form ful, which is none of full, smoke, tiny"),
+        ({"Form": "ful", "Vendor": "nvidia"}, "form ful, which is none of full, smoke, tiny"),
         ({"Division": "shut"}, "division"),
     ],
 )
 def test_other_words_are_refused(overrides: dict[str, str], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         case(profile_with(**overrides), "server-performance")
+
+
+@pytest.mark.parametrize("form", ["full", "smoke", "tiny"])
+def test_another_place_is_refused_in_every_form(form: str) -> None:
+    profile = load([PROFILE], overrides={"Where": "docker", "Form": form})
+    values = next(
+        resolve(one, profile, variables())
+        for one in profile.dependencies
+        if one.parameters.get("scenario") == "BuildImage"
+    )
+    with pytest.raises(ValueError, match="where docker is not host or container"):
+        PythonEnvironmentImage.Parameters.model_validate(values)
+
+
+def test_a_form_is_the_same_for_both_vendors() -> None:
+    amd, nvidia = (profile_with(Form="smoke", Vendor=vendor) for vendor in ("amd", "nvidia"))
+    for scenario in SIX:
+        assert case(nvidia, scenario).samples == case(amd, scenario).samples == 64
+        assert case(nvidia, scenario).min_query_count == case(amd, scenario).min_query_count
+    brought = [enabled(each.dependencies, each)["BuildImage"]["requirements"] for each in (amd, nvidia)]
+    assert [any(one.startswith("vllm==") for one in each) for each in brought] == [False, True]
+
+
+def test_the_tiny_form_is_named_as_what_it_is() -> None:
+    profile = profile_with(Form="tiny", TinyModel="/lab/tiny.gguf")
+    brought = enabled(profile.dependencies, profile)
+    assert not {"SelectGpus", "InstallAmdDriver", "FetchModel"} & brought.keys()
+    assert brought["PrepareOpenOrca"]["prompts"] == "text"
+    assert brought["BuildImage"]["base"] == "ubuntu:24.04"
+    for scenario in SIX:
+        asked = case(profile, scenario)
+        assert (asked.model, asked.name_in_loadgen, asked.vllm) == ("smollm2-135m", "llama2-70b", None)
+        assert asked.server is not None
+        assert asked.server.model == "/lab/tiny.gguf"
 
 
 WRITE_TOKENIZER = (

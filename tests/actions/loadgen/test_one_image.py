@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.profile import Variables, load, resolve
 from tests.lab.fleet.ssh_image import ssh_base
-from tests.lab.host.cache import cached_folder, fingerprint
+from tests.lab.image_wheels import image_wheels
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,26 +30,6 @@ NEWS = [
 ]
 
 
-def image_wheels() -> Path:
-    """Return the folder of all wheels for the tiny form's image, fetched once."""
-    overrides = {"Form": "tiny", "Where": "container"}
-    profile = load([PROFILE], overrides=overrides)
-    variables = Variables({}, {"PackagePath": lambda name: f"/packages/{name}"})
-    (image,) = (
-        resolve(one, profile, variables)
-        for one in profile.dependencies
-        if one.type == "PythonEnvironmentImage"
-    )
-
-    def fetch(folder: Path) -> None:
-        pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--wheel-dir", str(folder)]
-        subprocess.run([*pip, *image["requirements"]], check=True)
-        subprocess.run([*pip, "--no-deps", *image["requirementsAlone"]], check=True)
-
-    recipe = fingerprint(sys.version_info[:2], image["requirements"], image["requirementsAlone"])
-    return cached_folder("one-image-wheels", recipe, fetch)
-
-
 @pytest.mark.engine
 @pytest.mark.lab
 @pytest.mark.skipif(
@@ -64,7 +43,7 @@ def test_the_tiny_form_in_one_image(
     news = tmp_path / "news.jsonl"
     news.write_text("".join(json.dumps(row) + "\n" for row in NEWS), encoding="utf-8")
     parameters = {
-        "Form": "tiny", "Where": "container", "ImageBase": BASE, "WheelsDir": image_wheels(),
+        "Form": "tiny", "Where": "container", "ImageBase": BASE, "WheelsDir": image_wheels(PROFILE),
         "ImageBuildNetwork": "none", "InstallDocker": "false",
         # These prepare the articles; the image does not use them.
         "Environment": accuracy_python.parents[1], "DataSource": news,

@@ -13,6 +13,7 @@ from unittest.mock import MagicMock
 import pytest
 
 import actions.locust
+from actions.loadgen.in_environment.harness import reply_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +34,11 @@ FINISH: dict[str, Any] = {
 USAGE: dict[str, Any] = {"id": "a", "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}
 STOP: dict[str, Any] = {"stop": True, "tokens_evaluated": 3, "tokens_predicted": 2}
 HONEST: list[dict[str, Any] | None] = [PART, PART, FINISH, USAGE, None]
+
+
+def saying(text: str, finish: str | None = None) -> dict[str, Any]:
+    """Return a part of a stream."""
+    return {**PART, "choices": [{"index": 0, "text": text, "finish_reason": finish}]}
 
 
 @pytest.fixture
@@ -121,12 +127,80 @@ def test_an_honest_stream_has_no_contradiction(oddities_of: Callable[..., set[st
             "usage_falls",
             id="usage falls",
         ),
+        pytest.param(
+            [
+                {**PART, "usage": {"prompt_tokens": 3, "completion_tokens": 1}},
+                FINISH,
+                {**USAGE, "usage": {"prompt_tokens": 3, "completion_tokens": 6}},
+                {**USAGE, "usage": {"prompt_tokens": 3, "completion_tokens": 2}},
+                None,
+            ],
+            {"usage_differs", "usage_falls"},
+            id="tokens without text",
+        ),
+        pytest.param(
+            [*HONEST[:3], {**USAGE, "usage": {**USAGE["usage"], "total_tokens": 45}}, None],
+            "total_tokens",
+            id="a total with hidden tokens",
+        ),
+        pytest.param(
+            [{**PART, "system_fingerprint": "b1"}, {**PART, "system_fingerprint": "b2"}, *HONEST[2:]],
+            "builds",
+            id="two builds",
+        ),
+        pytest.param([{**event, "model": ""} for event in HONEST if event], "no_model", id="no model"),
+        pytest.param(
+            [saying(" a"), saying(" b"), saying("", "content_filter"), USAGE, None], "withheld", id="withheld"
+        ),
+        pytest.param(
+            [saying("Error"), saying(": the GPU was lost"), *HONEST[2:]], "error_text", id="an error"
+        ),
+        pytest.param(
+            [saying(" a", "stop"), saying(" b", "stop"), *HONEST[2:]], "early_finish", id="always a finish"
+        ),
+        pytest.param(
+            [saying(" a", "stop"), saying(" b", "stop"), saying(" c"), USAGE, None],
+            {"early_finish", "unfinished"},
+            id="a finish at the beginning only",
+        ),
+        pytest.param(
+            [saying(" a"), saying(" b", "stop"), saying(" c", "stop"), USAGE, None],
+            "text_after_finish",
+            id="two joined answers",
+        ),
     ],
 )
 def test_a_stream_that_contradicts_itself_is_noted(
-    oddities_of: Callable[..., set[str]], events: list[dict[str, Any] | None], found: str
+    oddities_of: Callable[..., set[str]], events: list[dict[str, Any] | None], found: str | set[str]
 ) -> None:
-    assert oddities_of(*events) == {found}
+    assert oddities_of(*events) == ({found} if isinstance(found, str) else found)
+
+
+@pytest.mark.parametrize("finish", ["", "null", None], ids=["Ollama, SGLang", "KoboldCpp", "OpenAI"])
+def test_a_finish_of_nothing_is_none(oddities_of: Callable[..., set[str]], finish: str | None) -> None:
+    assert oddities_of(saying(" a", finish), saying(" b", finish), *HONEST[2:]) == set()
+    assert oddities_of(saying("", "stop"), PART, PART, *HONEST[2:]) == set()  # Open WebUI 0.6
+    assert oddities_of(saying(" a", finish), saying(" b", finish), USAGE, None) == {"unfinished"}
+
+
+def test_an_answer_with_an_incomplete_end_fails(oddities_of: Callable[..., set[str]]) -> None:
+    with pytest.raises(Exception, match="ended the answer with finish_reason abort"):
+        oddities_of(PART, PART, saying("", "abort"), USAGE, None)
+    with pytest.raises(Exception, match="the server says: out of slots"):
+        oddities_of(PART, {"object": "error", "message": "out of slots"})
+
+
+def test_errors_are_recognised_as_in_the_harness(loaded: Callable[[str], Any]) -> None:
+    assert loaded("openai").ERROR.pattern == reply_log._ERROR.pattern
+    assert set(loaded("openai").WITHHELD) == reply_log._WITHHELD
+
+
+def test_a_cached_prompt_is_not_forgotten(loaded: Callable[[str], Any]) -> None:
+    reply = loaded("openai").Reply()
+    for cached in (2, 0):
+        details = {"prompt_tokens_details": {"cached_tokens": cached}}
+        reply.take({**USAGE, "usage": {**USAGE["usage"], **details}})
+    assert reply.cached_tokens == 2
 
 
 @pytest.mark.parametrize(

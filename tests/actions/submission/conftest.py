@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from actions.submission.official import CHECKOUT_VARIABLE
 from actions.submission.rounds import find_round
 from actions.submission.runs import cases_of
 from agent.store.journal import Journal
+from parsers.loadgen import read_detail
 from tests.lab.engine import smollm2_gguf, tiny_gguf
 
 if TYPE_CHECKING:
@@ -82,6 +84,34 @@ COMMAND_LINE = [
 ENGINE = {"type": "vllm", "model": "/model", "engine": {"max_num_seqs": 512}, "sampling": {"temperature": 0},
           "environment": {}, "division": "closed"}  # fmt: skip
 TEST06 = "First token check pass: Skipped\nEOS check pass: True\nSample length check pass: True\n"
+
+
+POWER = {
+    "power": ("client.json", "client.log", "ptd_logs.txt", "server.json", "server.log"),
+    "ranging": ("mlperf_log_detail.txt", "mlperf_log_summary.txt", "spl.txt"),
+}
+SAMPLE = "Time,{time},Watts,{watts},Volts,239.1,Amps,3.4,PF,0.96,Mark,2026-08-02_00-04-34_testing\n"
+
+
+def add_power(folder: Path) -> None:
+    """Add a power measurement, in MLCommons' layout, to a folder that has the logs of a run in run_1."""
+    for name, of_client in POWER.items():
+        (folder / name).mkdir()
+        for file in of_client:
+            (folder / name / file).write_text("x\n")
+    log = read_detail(folder / "run_1/mlperf_log_detail.txt")
+    begin, end = (
+        datetime.strptime(log.text(f"power_{edge}"), "%m-%d-%Y %H:%M:%S.%f").replace(tzinfo=timezone.utc)
+        for edge in ("begin", "end")
+    )
+    times = (begin - timedelta(seconds=1), begin + timedelta(seconds=1), end - timedelta(seconds=1))
+    (folder / "run_1/spl.txt").write_text(
+        "".join(
+            SAMPLE.format(time=time.strftime("%m-%d-%Y %H:%M:%S.%f")[:-3], watts=watts)
+            for time, watts in zip(times, (900, 2000, 2400), strict=True)
+        )
+        + "Time,cut\nTime,x,Watts,nan,Volts\n"
+    )
 
 
 def edit(path: Path, *changes: tuple[str, str]) -> None:

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 
-from actions.submission.rounds import find_round
+from actions.submission.rounds import LAYOUTS_SINCE, find_round
 from actions.submission.system_description import read_description
 from agent.core.errors import UsageError
-from tests.actions.submission.conftest import ENGINE, MEASUREMENTS, SAID, TEST06, edit, write_settings
+from tests.actions.submission.conftest import (
+    ENGINE,
+    MEASUREMENTS,
+    SAID,
+    TEST06,
+    add_power,
+    edit,
+    write_settings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -335,6 +344,43 @@ def test_what_engine_and_loadgen_used_is_compared(make_run: RunMaker, build_tree
         assert f"{name} is {shown}, in the performance run {used[name]}" in missing.why
 
 
+@pytest.mark.parametrize("better", ["server_model_fingerprint", "server_model_sha256"])
+def test_the_same_model_in_another_package_folder_is_the_same_model(
+    make_run: RunMaker, build_tree: BuildTree, better: str
+) -> None:
+    run = make_run("datacenter", test06=TEST06)
+    for case in _CASES:
+        place = f"/packages-{case}/model"
+        write_settings(run / "mlperf" / case, model=place, tokenizer=place)
+        _summary(run, case, engine_model=place, server_model_file=place, **{better: "aa"})
+    assert build_tree(run, output="same")[1].missing == ()
+    _summary(run, "server-test06", **{better: "bb"})
+    (missing, _) = build_tree(run, output="other")[1].missing
+    assert f"{better} is bb, in the performance run aa" in missing.why
+
+
+def test_another_place_without_proof_of_the_same_model_is_another_model(
+    make_run: RunMaker, build_tree: BuildTree
+) -> None:
+    run = make_run("datacenter", test06=TEST06)
+    write_settings(run / "mlperf/server-test06", model="/packages-2/model")
+    (missing, _) = build_tree(run)[1].missing
+    assert "model is /packages-2/model, in the performance run /model" in missing.why
+
+
+def test_other_gpus_of_the_same_kind_are_the_same_settings(make_run: RunMaker, build_tree: BuildTree) -> None:
+    run = make_run("datacenter", test06=TEST06)
+    for place, case in enumerate(_CASES):
+        chosen = {"CUDA_VISIBLE_DEVICES": f"{place}"}
+        write_settings(run / "mlperf" / case, environment=chosen)
+        _summary(run, case, server_gpus=f"{place}", server_gpu_kinds="1x NVIDIA H100 80GB HBM3")
+    assert build_tree(run, output="same")[1].missing == ()
+    for other in ("2x NVIDIA H100 80GB HBM3", "1x NVIDIA H200"):
+        _summary(run, "server-test06", server_gpu_kinds=other)
+        (missing, _) = build_tree(run, output=other[:12].replace(" ", "-"))[1].missing
+        assert f"server_gpu_kinds is {other}, in the performance run 1x NVIDIA H100" in missing.why
+
+
 def test_the_compliance_run_with_the_same_settings_is_taken(
     make_run: RunMaker, build_tree: BuildTree
 ) -> None:
@@ -369,3 +415,72 @@ def test_an_accuracy_run_of_another_engine_is_not_filed(make_run: RunMaker, buil
     (missing,) = built.missing
     assert missing.why.endswith("quantization is fp8, in the performance run not set")
     assert built.commands == [f"{_RUN} --scenarios server-accuracy"]
+
+
+@pytest.fixture
+def measured(make_run: RunMaker, tmp_path: Path) -> tuple[Path, Path]:
+    """Return a run, and what MLCommons' power client wrote about its Offline test."""
+    run = make_run("datacenter", test06=TEST06)
+    folder = tmp_path / "power/llama3.1-8b/Offline"
+    shutil.copytree(run / "mlperf/offline-performance", folder / "run_1")
+    for path in (folder / "run_1").iterdir():
+        if not path.name.startswith("mlperf_log_"):
+            path.unlink()
+    add_power(folder)
+    return run, tmp_path / "power"
+
+
+@pytest.mark.parametrize("round_name", LAYOUTS_SINCE[1:])
+def test_a_power_measurement_is_filed(
+    make_run: RunMaker, measured: tuple[Path, Path], build_tree: BuildTree, round_name: str
+) -> None:
+    run, power = measured
+    if round_name != "v6.1":
+        run = make_run("datacenter", "b", test06=TEST06, round_name=round_name)
+        for log in (run / "mlperf/offline-performance").glob("mlperf_log_*.txt"):
+            shutil.copyfile(log, power / "llama3.1-8b/Offline/run_1" / log.name)
+    root, built = build_tree(run, power=power, mlperf_round=find_round(round_name))
+    assert built.missing == ()
+    offline = next(each for each in built.filed if each.place.scenario == "Offline")
+    assert [finding.message.partition(";")[0] for finding in offline.findings] == [
+        "the average power is 2200 W"
+    ]
+    filed = root / "closed/Demo/results/1xH100/llama3.1-8b/Offline/performance"
+    for path in (power / "llama3.1-8b/Offline").rglob("*.*"):
+        assert (filed / path.relative_to(power / "llama3.1-8b/Offline")).read_bytes() == path.read_bytes()
+
+
+def test_the_run_whose_power_was_measured_is_taken(
+    make_run: RunMaker, measured: tuple[Path, Path], build_tree: BuildTree
+) -> None:
+    run, power = measured
+    other = make_run("datacenter", "other", test06=TEST06)
+    log = other / "mlperf/offline-performance/mlperf_log_detail.txt"
+    log.write_text(log.read_text() + "\n")
+    for given in ((run, other), (other, run)):
+        root, built = build_tree(*given, power=power, output=f"tree-{given[0].name}")
+        assert built.missing == ()
+        assert "run run" in (root / "closed/Demo/results/1xH100/llama3.1-8b/Offline/README.md").read_text()
+    _, built = build_tree(other, power=power, output="none")
+    assert built.missing[0].what == "llama3.1-8b Offline power"
+    assert "none of these runs was measured in" in built.missing[0].why
+
+
+def test_an_incomplete_power_measurement_is_not_filed(
+    measured: tuple[Path, Path], build_tree: BuildTree
+) -> None:
+    run, power = measured
+    (power / "llama3.1-8b/Offline/power/server.json").unlink()
+    _, built = build_tree(run, power=power)
+    assert "the power measurement has no server.json in performance/power" in [
+        each.why for each in built.missing
+    ]
+
+
+def test_a_power_measurement_of_another_benchmark_is_listed(
+    measured: tuple[Path, Path], build_tree: BuildTree
+) -> None:
+    run, power = measured
+    (power / "llama3.1-8b").rename(power / "llama2-70b-99")
+    _, built = build_tree(run, power=power)
+    assert [each.what for each in built.missing] == ["llama2-70b-99 Offline power"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,8 +11,7 @@ import pytest
 from actions.submission.checking import check_tree
 from actions.submission.rounds import find_round
 from agent.core.errors import UsageError
-from parsers.loadgen import read_detail
-from tests.actions.submission.conftest import LOGS, edit
+from tests.actions.submission.conftest import LOGS, add_power, edit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +26,6 @@ ROUND = find_round("v6.1")
 OFFLINE = "closed/Demo/results/1xH100/llama3.1-8b/Offline"
 SERVER = "closed/Demo/results/1xH100/llama3.1-8b/Server"
 PERFORMANCE = "performance/run_1/mlperf_log_detail.txt"
-EDGES = ("begin", "end")
 ACCURACY = "accuracy/mlperf_log_detail.txt"
 
 
@@ -194,34 +191,11 @@ def test_an_own_model_stands_for_a_benchmark(make_run: RunMaker, build_tree: Bui
     assert check_tree(root, ROUND).is_accepted
 
 
-SAMPLE = "Time,{time},Watts,{watts},Volts,239.1,Amps,3.4,PF,0.96,Mark,2026-08-02_00-04-34_testing\n"
-POWER = {
-    "power": ("client.json", "client.log", "ptd_logs.txt", "server.json", "server.log"),
-    "ranging": ("mlperf_log_detail.txt", "mlperf_log_summary.txt", "spl.txt"),
-}
-
-
 @pytest.fixture
 def measured(tree: Path) -> Path:
     """Return the performance folder of a result with a power measurement, in MLCommons' layout."""
     folder = tree / OFFLINE / "performance"
-    for name, files in POWER.items():
-        (folder / name).mkdir()
-        for file in files:
-            (folder / name / file).write_text("x\n")
-    log = read_detail(folder / "run_1/mlperf_log_detail.txt")
-    begin, end = (
-        datetime.strptime(log.text(f"power_{edge}"), "%m-%d-%Y %H:%M:%S.%f").replace(tzinfo=timezone.utc)
-        for edge in EDGES
-    )
-    times = (begin - timedelta(seconds=1), begin + timedelta(seconds=1), end - timedelta(seconds=1))
-    (folder / "run_1/spl.txt").write_text(
-        "".join(
-            SAMPLE.format(time=time.strftime("%m-%d-%Y %H:%M:%S.%f")[:-3], watts=watts)
-            for time, watts in zip(times, (900, 2000, 2400), strict=True)
-        )
-        + "Time,cut\nTime,x,Watts,nan,Volts\n"
-    )
+    add_power(folder)
     return folder
 
 

@@ -86,3 +86,41 @@ def test_root_brings_no_records_to_what_a_journal_of_others_names(
     assert code == ExitCode.HOST_CANNOT_RUN
     assert "belongs to mallory" in err
     assert list((tmp_path / "all").iterdir()) == []
+
+
+def test_a_refused_file_is_shown_and_sent_again(
+    run_profile: Callable[..., FinishedRun],
+    vcagent: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused: list[str] = ["run.json"]
+    from agent.sinks import content
+    from agent.sinks.base import RecordsRefusedError
+
+    send = content.ContentSink._send
+
+    def refusing(self: Any, run: Any, path: Path, name: str) -> None:
+        if name in refused:
+            raise RecordsRefusedError("[413] too large")
+        send(self, run, path, name)
+
+    monkeypatch.setattr(content.ContentSink, "_send", refusing)
+    finished = run_profile({"Actions": [{"Type": "Measuring"}], "Sinks": [f"content:{tmp_path / 'store'}"]})
+    (warning,) = finished.outcome.warnings
+    assert "refused run.json ([413] too large)" in warning
+    assert f"vcagent telemetry flush --refused {finished.run_dir.name}" in warning
+    results = ("--results-dir", str(tmp_path / "results"))
+    _, out, _ = vcagent("telemetry", "status", *results)
+    assert "run.json" in out
+    assert "[413] too large" in out
+    _, out, _ = vcagent("telemetry", "status", "--json", *results)
+    assert json.loads(out)["sinks"][0]["refused_pieces"] == {"run.json": "[413] too large"}
+    code, out, _ = vcagent("telemetry", "flush", "--refused", *results)
+    assert code == 0
+    assert "refused: run.json: [413] too large" in out
+    refused.clear()
+    code, out, _ = vcagent("telemetry", "flush", "--refused", *results)
+    assert code == 0
+    assert "refused:" not in out
+    assert list((tmp_path / "store").rglob("run.json"))

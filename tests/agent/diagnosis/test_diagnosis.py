@@ -449,6 +449,60 @@ def test_the_chance_that_noise_makes_runs_this_bad(runs: tuple[float, ...], tail
     assert Sample(0, 0, 2).noise_tail(runs, "c", -1, 7) is None
 
 
+@pytest.mark.parametrize(
+    ("runs", "least"),
+    [
+        # The spread between runs is 1 with 6 degrees of freedom; t(0.05) is 1.943.
+        ((89, 90, 91), 100 - 90 - 1.943180 * math.sqrt(1 / 3 + 1 / 6)),
+        ((109, 110, 111), 100 - 110 - 1.943180 * math.sqrt(1 / 3 + 1 / 6)),
+        # A single run adds nothing to the spread, and counts for one: 4 degrees of freedom.
+        ((90,), 100 - 90 - 2.131847 * math.sqrt(1 + 1 / 6)),
+    ],
+)
+def test_the_distance_that_noise_between_runs_cannot_explain(runs: tuple[float, ...], least: float) -> None:
+    sample = sample_of({"a": (98, 99, 100), "b": (100, 101, 102), "c": (1, 2, 3)})
+    assert sample.least_distance(runs, "c", -1, 0.05) == pytest.approx(least, rel=1e-5)
+    mirrored = sample_of({"a": (-98, -99, -100), "b": (-100, -101, -102)})
+    assert mirrored.least_distance([-run for run in runs], "c", 1, 0.05) == pytest.approx(least, rel=1e-5)
+
+
+def test_without_repeats_or_two_other_hosts_there_is_no_such_distance() -> None:
+    assert sample_of({"a": (1,), "b": (2,)}).least_distance((3,), "c", 1, 0.05) is None
+    assert sample_of({"a": (1, 2), "c": (2, 3)}).least_distance((3, 4), "c", 1, 0.05) is None
+    assert Sample(0, 1, 4, 12).least_distance((3, 4), "c", 1, 0.05) is None
+
+
+@pytest.mark.parametrize("relativity", [HIGHER, Relativity.LOWER])
+@pytest.mark.parametrize("hosts", [4, 5, 6, 7])
+def test_of_few_hosts_one_that_is_slow_in_every_run_is_named(hosts: int, relativity: Relativity) -> None:
+    source = random.Random(hosts)  # noqa: S311 - noise
+    sign = -1 if relativity is HIGHER else 1
+
+    def fleet(loss: float, noise: float) -> list[Measured]:
+        return [
+            Measured(f"h{host:02}", SPEED, source.gauss(1 + sign * loss * (host == 3), noise), "", relativity)
+            for host in range(hosts)
+            for _ in range(3)
+        ]
+
+    for _ in range(25):
+        states = _states(fleet(0.07, 0.01))
+        assert states.pop("h03") in NAMED
+        assert not {*NAMED} & {*states.values()}
+    healthy = [{*_states(fleet(0, noise)).values()} for noise in (0.01, 0.03, 0.06) * 20]
+    assert sum(bool({*NAMED} & states) for states in healthy) <= 0.05 * len(healthy)
+
+
+def test_repeats_are_not_asked_for_where_there_are_none() -> None:
+    rules = read_rules(
+        'rules: {a: {function: variance, criteria: least_worse > 0.02 and hosts < 8, metrics: ["*"]}, '
+        'b: {function: variance, criteria: worse > 0.03, metrics: ["*"]}}',
+        "r",
+    )
+    (host, *_) = diagnose(observe(_fleet([100.0, 100, 100, 100])), rules).hosts
+    assert (host.state, host.judged) == (HostState.WELL, 1)
+
+
 @pytest.mark.parametrize(("hosts", "repeats"), [(16, 1), (16, 3), (40, 1)])
 def test_the_rates_of_errors_are_held(hosts: int, repeats: int) -> None:
     source, fleets = random.Random(hosts), 40  # noqa: S311 - noise

@@ -5,9 +5,11 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
+from typing_extensions import override
 
 from agent.core.errors import HostError
 from agent.facts import Facts, LocalHost, known_facts
@@ -34,6 +36,9 @@ from agent.facts.python_environments import PythonEnvironment, environment_of
 from agent.facts.storage import df_mounts, free_bytes, mount_of
 from tests.agent.facts.recorded_host import RecordedHost
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 _HERE = Path(__file__).parent
 
 
@@ -43,6 +48,24 @@ def test_every_fact_of_this_host_can_be_read() -> None:
         assert fact.name == name
         assert fact.source
         facts[fact]
+
+
+def test_facts_from_one_command_run_it_once() -> None:
+    asked: list[tuple[str, ...]] = []
+
+    class Host(LocalHost):
+        @override
+        def output(self, command: Sequence[str], **options: Any) -> str | None:
+            asked.append(tuple(command))
+            return super().output(command, **options)
+
+    facts = Facts(Host())
+    for fact in known_facts().values():
+        facts[fact]
+    assert len(set(asked)) > 20
+    assert {command: asked.count(command) for command in asked if asked.count(command) > 1} == {}
+    facts.fresh()[GPUS]
+    assert len(asked) > len(set(asked))
 
 
 UBUNTU = """\

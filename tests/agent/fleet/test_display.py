@@ -8,10 +8,11 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from agent.core.terminal import safe_console
 from agent.fleet.display import host_table
 from agent.fleet.reasons import reason_groups
 from agent.fleet.status import HostPhase, HostStatus
-from agent.fleet.terminal import print_reasons
+from agent.fleet.terminal import print_reasons, render_fleet
 
 
 def many(count: int = 500) -> dict[str, HostStatus]:
@@ -34,7 +35,7 @@ def many(count: int = 500) -> dict[str, HostStatus]:
 
 def shown(hosts: dict[str, HostStatus], rows: int | None, width: int = 80) -> list[str]:
     screen = Console(file=StringIO(), width=width)
-    screen.print(host_table(hosts, rows))
+    screen.print(host_table(hosts, rows, expand=True))
     assert isinstance(screen.file, StringIO)
     return [line.rstrip() for line in screen.file.getvalue().splitlines()]
 
@@ -108,3 +109,20 @@ def test_whole_reasons_come_with_their_remedies() -> None:
     assert text.count("→ check that the host is up") == 1
     assert "gpu-100.cluster.example: server_load: the [disk] is full\n  → free some" in text
     assert "ok: its clock is 99 s ahead" in text
+
+
+def test_in_a_pipe_no_line_is_filled_with_blanks_and_no_reason_is_cut() -> None:
+    hosts = many(250)
+    reason = "x" * 300
+    hosts["a"] = HostStatus("a", "a", HostPhase.FAILED, reason=reason)
+    console = safe_console(file=StringIO())
+    description = {
+        "hosts": [host.to_json() for host in hosts.values()],
+        "distributions": [],
+        "diagnosis": None,
+        "undiagnosed": "",
+    }
+    render_fleet(description, console)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert any(reason in line for line in lines)
+    assert max(map(len, lines)) < 400

@@ -91,7 +91,7 @@ def test_the_table_shows_who_is_at_work_and_counts_the_rest() -> None:
         "77", "77", HostPhase.RUNNING, step="[bold]", message="[/] 50%", started="2026-01-01T00:00:00+00:00"
     )
     console = Console(file=StringIO(), width=120)
-    console.print(host_table(hosts, 3))
+    console.print(host_table(hosts, 3, expand=True))
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert "77" in shown
     assert "[/] 50%" in shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -39,6 +40,7 @@ class Store(Sink):
         self.values: list[float] = []
         self.sizes: list[int] = []
         self.files: list[str] = []
+        self.refused_files: frozenset[str] = frozenset()
         self.refused: frozenset[float] = frozenset()
         self.error: Exception | None = None
         self.gate: threading.Event | None = None
@@ -55,7 +57,12 @@ class Store(Sink):
         return position + len(records)
 
     def pieces(self) -> list[Piece]:
-        return [Piece(name, lambda name=name: self.files.append(name)) for name in ("a", "b")]  # type: ignore[misc]
+        return [Piece(name, partial(self.take, name)) for name in ("a", "b")]
+
+    def take(self, name: str) -> None:
+        if name in self.refused_files:
+            raise RecordsRefusedError(f"{name} is too large, password=hunter22")
+        self.files.append(name)
 
 
 def test_a_slow_sink_holds_nobody_up(journal: Journal) -> None:
@@ -94,6 +101,29 @@ def test_files_wait_for_a_run_that_is_resumed(journal: Journal) -> None:
     assert delivering.finish(complete=False, wait_s=WITHIN_S) == []
     assert store.values == list(range(10))
     assert store.files == []
+
+
+def test_a_refused_file_is_set_aside_and_told_once(journal: Journal) -> None:
+    def mask(text: str) -> str:
+        return text.replace("hunter22", "***")
+
+    store = Store()
+    store.refused_files = frozenset({"a"})
+    delivering = Delivering(journal, [store], mask)
+    delivering.start()
+    assert delivering.finish(complete=True, wait_s=WITHIN_S) == [
+        "the sink store refused a (a is too large, password=***)"
+    ]
+    assert store.files == ["b"]
+    assert journal.refused_pieces("store") == {"a": "a is too large, password=***"}
+    (noted,) = journal.deliveries()
+    assert (noted.failures, noted.error) == (0, "")
+    assert flush(journal, store, wait_s=0, refused=True, mask=mask) == ""
+    assert list(journal.refused_pieces("store")) == ["a"]
+    store.refused_files = frozenset()
+    assert flush(journal, store, wait_s=0, refused=True) == ""
+    assert store.files == ["b", "a"]
+    assert journal.refused_pieces("store") == {}
 
 
 def test_a_sink_that_takes_only_the_records_is_not_called_complete(journal: Journal) -> None:

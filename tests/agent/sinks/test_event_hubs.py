@@ -48,6 +48,7 @@ class Hubs:
     def __init__(self) -> None:
         self.got: dict[str, list[dict[str, Any]]] = {}
         self.absent = ""
+        self.error = "amqp:not-found"
         self.closed = 0
 
 
@@ -71,7 +72,7 @@ def hubs(monkeypatch: pytest.MonkeyPatch) -> Hubs:
 
         def create_batch(self) -> Any:
             if self.hub == hubs.absent:
-                raise EventHubError("amqp:not-found")
+                raise EventHubError(hubs.error)
             return Batch()
 
         def send_batch(self, batch: Any) -> None:
@@ -165,12 +166,23 @@ def test_what_is_sent_again_is_recognised(hubs: Hubs, journal: Journal) -> None:
 def test_a_namespace_with_one_hub_gets_metrics_alone(hubs: Hubs, journal: Journal) -> None:
     hubs.absent = "telemetry-logs"
     sink = open_event_hubs(CONNECTION, context_of(journal))
-    reason = flush(journal, sink, wait_s=0)
-    assert "telemetry-logs takes no traces (amqp:not-found)" in reason
+    assert flush(journal, sink, wait_s=0) == ""
+    (reason,) = journal.refused_pieces(sink.name).values()
+    assert "no hub telemetry-logs for traces (amqp:not-found)" in reason
     assert "signals=metrics" in reason
     chosen = open_event_hubs(f"{CONNECTION},signals=metrics", context_of(journal))
     assert flush(journal, chosen, wait_s=0) == ""
     assert list(hubs.got) == ["telemetry-metrics"]
+
+
+def test_a_lost_connection_is_told_as_such_and_the_log_is_sent_later(hubs: Hubs, journal: Journal) -> None:
+    hubs.absent, hubs.error = "telemetry-logs", "Connection was lost"
+    sink = open_event_hubs(CONNECTION, context_of(journal))
+    assert flush(journal, sink, wait_s=0) == "telemetry-logs: Connection was lost"
+    assert journal.refused_pieces(sink.name) == {}
+    hubs.absent = ""
+    assert flush(journal, open_event_hubs(CONNECTION, context_of(journal)), wait_s=0) == ""
+    assert len(hubs.got["telemetry-logs"]) == len(LOG)
 
 
 def test_signals_and_the_name_of_a_hub(hubs: Hubs, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:

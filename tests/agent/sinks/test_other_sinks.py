@@ -123,6 +123,50 @@ def test_files_in_a_content_store(journal: Journal, tmp_path: Path) -> None:
     assert manifest["sha256"] == hashlib.sha256(b"token ***\nscore 1\n").hexdigest()
 
 
+def test_a_file_that_a_store_never_takes_does_not_hold_the_others_back(
+    journal: Journal, tmp_path: Path
+) -> None:
+    run = journal.path.parent
+    (run / "run.json").write_text(json.dumps({"run_id": "R", "experiment_id": "E", "client_id": "H"}))
+    long = "a" * 250  # with the manifest's ending it is longer than a file system takes
+    (run / long).write_text("content")
+    sink = open_content(str(tmp_path / "store"), context_of(journal))
+    assert flush(journal, sink, wait_s=0) == ""
+    assert "File name too long" in journal.refused_pieces(sink.name)[long]
+    assert (tmp_path / "store" / "e/h/r/run.json.manifest.json").is_file()
+    (tmp_path / "file").touch()
+    full = open_content(str(tmp_path / "file"), context_of(journal))
+    assert flush(journal, full, wait_s=0) != "", "a store that is not there is tried again"
+    assert journal.refused_pieces(full.name) == {}
+
+
+def test_the_status_with_which_a_store_refuses(
+    journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class HttpResponseError(Exception):
+        def __init__(self, status: int) -> None:
+            super().__init__(f"status {status}")
+            self.status_code = status
+
+    answers = [403, 404, 429, 503, 413]
+
+    def refuse(*_: object) -> None:
+        try:
+            raise HttpResponseError(answers.pop(0))
+        except HttpResponseError as error:
+            raise RuntimeError("Failed to upload block") from error
+
+    run = journal.path.parent
+    (run / "run.json").write_text(json.dumps({"run_id": "R", "experiment_id": "E", "client_id": "H"}))
+    monkeypatch.setattr("agent.sinks.content.RemoteFolder.put_stream", refuse)
+    sink = open_content(str(tmp_path / "store"), context_of(journal))
+    for _ in answers[:-1]:
+        assert "Failed to upload" in flush(journal, sink, wait_s=0)
+        assert journal.refused_pieces(sink.name) == {}
+    assert flush(journal, sink, wait_s=0) == ""
+    assert list(journal.refused_pieces(sink.name)) == ["run.json"]
+
+
 def test_parquet_is_partitioned_and_written_once(journal: Journal, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     from agent.sinks.parquet import open_parquet

@@ -30,7 +30,10 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (  # no
     ExportMetricsServiceRequest,
     ExportMetricsServiceResponse,
 )
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest  # noqa: E402
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (  # noqa: E402
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
 
 RUN = {
     "run_id": "r", "experiment_id": "e", "client_id": "host", "profile": {"name": "P"},
@@ -58,19 +61,21 @@ class Receiver:
         self.status = 200
         self.text = b""
         self.answer = b""
+        self.by_path: dict[str, int] = {}
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 receiver.headers = dict(self.headers)
-                if receiver.status == 200:
+                status = receiver.by_path.get(self.path, receiver.status)
+                if status == 200:
                     receiver.got.append((self.path, body))
-                self.send_response(receiver.status)
+                self.send_response(status)
                 self.send_header("Retry-After", "7")
                 self.send_header("Content-Type", "application/x-protobuf")
                 self.end_headers()
-                self.wfile.write(receiver.answer if receiver.status == 200 else receiver.text)
+                self.wfile.write(receiver.answer if status == 200 else receiver.text)
 
             def log_message(self, *_: object) -> None:
                 """Ignore the message."""
@@ -197,6 +202,48 @@ def test_a_partial_success_is_a_refusal(journal: Journal, receiver: Receiver) ->
     ((first, reason), _) = journal.refused(f"otlp {receiver.url}")
     assert first.value == 1.5
     assert reason == "2 points: too many labels"
+
+
+@pytest.mark.parametrize("status", [400, 404, 413])
+def test_a_log_that_is_refused_does_not_hold_the_trace_back(
+    journal: Journal, receiver: Receiver, status: int
+) -> None:
+    receiver.by_path["/v1/logs"] = status
+    sink = opened(journal, receiver.url)
+    assert flush(journal, sink, wait_s=0) == ""
+    assert [path for path, _ in receiver.got] == ["/v1/metrics", "/v1/traces"]
+    (refused,) = journal.refused_pieces(sink.name).items()
+    assert refused[0] == "log 0"
+    assert f"HTTP {status}" in refused[1]
+    receiver.by_path.clear()
+    assert flush(journal, opened(journal, receiver.url), wait_s=0) == ""
+    assert len(receiver.got) == 2, "it was sent again, unasked"
+    assert flush(journal, opened(journal, receiver.url), wait_s=0, refused=True) == ""
+    assert [path for path, _ in receiver.got] == ["/v1/metrics", "/v1/traces", "/v1/logs"]
+    assert journal.refused_pieces(sink.name) == {}
+
+
+@pytest.mark.parametrize("status", [401, 429, 503])
+def test_a_log_that_cannot_be_taken_now_is_sent_later(
+    journal: Journal, receiver: Receiver, status: int
+) -> None:
+    receiver.by_path["/v1/logs"] = status
+    sink = opened(journal, receiver.url)
+    assert f"HTTP {status}" in flush(journal, sink, wait_s=0)
+    assert journal.refused_pieces(sink.name) == {}
+    receiver.by_path.clear()
+    assert flush(journal, opened(journal, receiver.url), wait_s=0) == ""
+    assert [path for path, _ in receiver.got] == ["/v1/metrics", "/v1/logs", "/v1/traces"]
+
+
+def test_a_partly_rejected_trace_is_set_aside(journal: Journal, receiver: Receiver) -> None:
+    answer = ExportTraceServiceResponse()
+    answer.partial_success.rejected_spans = 2
+    answer.partial_success.error_message = "no such schema"
+    receiver.answer = answer.SerializeToString()
+    sink = opened(journal, f"{receiver.url},signals=traces")
+    assert flush(journal, sink, wait_s=0) == ""
+    assert journal.refused_pieces(sink.name) == {"trace": "2 of the traces: no such schema"}
 
 
 def test_grpc(journal: Journal) -> None:

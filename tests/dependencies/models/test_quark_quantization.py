@@ -17,6 +17,9 @@ import pytest
 
 from agent.component.environment_script import interpreter
 from agent.core.errors import DependencyFailedError, HostError
+from agent.facts import Facts, LocalHost
+from agent.facts.amd_gpus import AmdGpu
+from agent.facts.torch_build import TorchBuild, torch_build
 from dependencies.models.in_environment.model_files.errors import ModelFilesError
 from dependencies.models.in_environment.model_files.prepared import packed
 from dependencies.models.in_environment.model_files.quark_fp8 import calibration_samples
@@ -227,6 +230,67 @@ def test_calibration_files_that_are_wrong(tmp_path: Path, text: str, why: str) -
         calibration_samples(path, count=2, longest=3)
     with pytest.raises(ModelFilesError, match="cannot be read"):
         calibration_samples(tmp_path / "gone", count=2, longest=3)
+
+
+ROCM, CUDA = (
+    TorchBuild("2.11.0+rocm7.1", "7.1.25424"), TorchBuild("2.14.1+cu130")
+)  # fmt: skip
+MI300X = AmdGpu("0000:0c:00.0", driver="amdgpu", pci_id="74a1")
+
+
+def amd_host(asked: QuarkQuantization, torch: TorchBuild | None, hip_visible: str | None = None) -> Facts:
+    """Return the facts of a host with one MI300X and this torch in the environment."""
+    environment = asked.parameters.environment
+    return Facts(
+        LocalHost(),
+        modelled={
+            "amd_gpus": (MI300X,), "gpus": (), "visible_devices": None, "hip_visible_devices": hip_visible,
+            "package_dir": Path("/packages"), f"torch_build[{environment}]": torch,
+        },
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("torch", "why"),
+    [
+        (CUDA, r"torch 2.14.1\+cu130 of .* is not built for ROCm: Quark would not use this host's"),
+        (TorchBuild(), "has no torch"),
+        (None, "is not a Python environment"),
+    ],
+)
+def test_amd_s_gpus_need_rocm_s_torch(asked: QuarkQuantization, torch: TorchBuild | None, why: str) -> None:
+    with pytest.raises(HostError, match=why) as refused:
+        asked.plan(amd_host(asked, torch))
+    assert "QuarkEnvironment=/opt/quark" in (refused.value.remedy or "")
+    assert [step.name for step in asked.plan(amd_host(asked, ROCM)).steps] == ["quantise"]
+    assert [step.name for step in asked.plan(amd_host(asked, torch, "")).steps] == ["quantise"]
+
+
+def test_an_environment_that_is_not_named_is_refused(asked: QuarkQuantization) -> None:
+    without = asked.parameters.model_copy(update={"environment": None})
+    with pytest.raises(HostError, match="Quark has no environment: one for AMD's GPUs needs ROCm's torch"):
+        QuarkQuantization(without).plan(amd_host(asked, None))
+
+
+VERSION_FILES = {
+    ROCM: "__version__ = '2.11.0+rocm7.1'\ndebug = False\ncuda: Optional[str] = None\n"
+    "git_version = '70d99e9'\nhip: Optional[str] = '7.1.25424'\nrocm: Optional[str] = '7.1.0'\n",
+    CUDA: "from typing import Optional\n__version__ = '2.14.1+cu130'\ncuda: Optional[str] = '13.0'\n"
+    "hip: Optional[str] = None\n",
+    TorchBuild(): "",
+}
+
+
+@pytest.mark.parametrize("build", VERSION_FILES)
+def test_what_torch_is_built_for_is_read_by_its_interpreter(tmp_path: Path, build: TorchBuild) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
+    (site,) = (tmp_path / "env").glob("lib/python3*/site-packages")
+    if text := VERSION_FILES[build]:
+        (site / "torch").mkdir()
+        (site / "torch/__init__.py").write_text("raise SystemExit('torch is not imported')\n")
+        (site / "torch/version.py").write_text(text)
+    assert Facts(LocalHost())[torch_build(tmp_path / "env")] == build
+    assert Facts(LocalHost())[torch_build(tmp_path / "nothing")] is None
 
 
 WRITE_MODEL = (

@@ -10,17 +10,21 @@ import re
 import shutil
 import subprocess
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from agent.component.component import StepContext
+from agent.component.downloads import Fetching, lacking
 from agent.core.errors import DependencyFailedError, HostError
 from agent.facts import Facts
+from agent.facts.bundle import BUNDLE, Bundle
 from agent.facts.linux import Distribution
 from agent.facts.services import ServiceState
 from agent.host.processes import LocalProcesses
+from agent.run.bundle_opening import _dnf_options
+from agent.run.bundling import platform_facts
 from dependencies.nvidia.cuda_installation import NvidiaCudaInstallation
 from dependencies.nvidia.rpm_driver import removed_by
 from dependencies.nvidia.undo import undo_plan
@@ -249,3 +253,48 @@ def test_packages_of_another_key_are_refused(rpm_host: RpmHost, tmp_path: Path) 
         rpm_host.apply("550", KeyUri=(tmp_path / "other.pub").as_uri())
     assert "key of that repository" in (error.value.remedy or "")
     assert not any("nvidia" in package for package in rpm_host.installed())
+
+
+@pytest.mark.parametrize("version", ["550.90.07", "580"])
+def test_a_driver_comes_from_a_bundle_without_any_repository(
+    tmp_path: Path, rpm_host: RpmHost, version: str
+) -> None:
+    values = {
+        "LinuxDriverVersion": version,
+        "CudaRequired": False,
+        "RepositoryUri": rpm_host.rpms.uri,
+        "KeyUri": rpm_host.rpms.key,
+    }
+    component = NvidiaCudaInstallation(NvidiaCudaInstallation.Parameters.model_validate(values))
+    folder, scratch = tmp_path / "bundle", tmp_path / "scratch"
+    scratch.mkdir()
+    given = tmp_path / "given.repo"
+    given.write_text(
+        repository_file("base", rpm_host.rpms.base) + repository_file("epel", rpm_host.rpms.epel)
+    )
+    there = Facts(None, platform_facts("rocky-9-x64"))
+    said: list[str] = []
+    (download,) = component.downloads(there)
+    download.fetch(Fetching(folder, scratch, there, repositories=given, say=said.append))
+    assert (download.kind, download.names) == ("driver", (version,))
+    assert [line.partition(" (")[2] for line in said if line.startswith("driver")] == [
+        "rpm packages, open kernel module)",
+        "rpm packages, closed kernel module)",
+    ]
+    files = [path.name for path in (folder / "rpms").glob("*.rpm")]
+    assert any(name.startswith("dkms-") for name in files)
+    versions = {
+        name.split("-")[-2] for name in files if name.startswith(("libnvidia-ml", "nvidia-driver-cuda"))
+    }
+    assert len(versions) == 1, "packages of other drivers are in the bundle"
+
+    for file in (rpm_host.root / "etc/yum.repos.d").glob("*.repo"):
+        file.write_text(repository_file(file.stem, "http://127.0.0.1:9/"))
+    contents = frozenset({("driver", version)})
+    bundle = Bundle(folder, "rocky-9-x64", contents, dnf_options=_dnf_options(folder))
+    facts = Facts(RootedHost(rpm_host.root), {**rpm_host.facts._modelled, BUNDLE: bundle})
+    offline = replace(rpm_host, facts=facts, context=replace(rpm_host.context, facts=facts))
+    assert lacking(component.downloads(facts), facts) is None
+    assert offline.apply(version) == ["driver", "versionlock", "hold", "fabric-manager"]
+    assert f"libnvidia-ml {next(iter(versions))}" in offline.installed()
+    assert offline.plan(version).nothing_to_do

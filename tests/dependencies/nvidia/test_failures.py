@@ -21,6 +21,8 @@ from dependencies.packages.zypper import REMEDIES
             "no module was built for the kernel 6.17.0-41-generic",
         ),
         ("NVRM: installed in this system is not supported by open", "OpenSourceDriver=false"),
+        ("modprobe: ERROR: could not insert 'nvidia': Exec format error", "built for another kernel"),
+        ("nvidia: disagrees about version of symbol module_layout", "dkms autoinstall"),
         ("NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x62:0x1a:2631)", "OpenSourceDriver=true"),
         ("Failed to initialize NVML: Driver/library version mismatch", "reboot"),
         (
@@ -64,6 +66,13 @@ def test_what_to_do_about_the_driver_s_words(said: str, told: str) -> None:
             "read-only",
         ),
         ("Valid metadata not found at specified URL", "nothing for this release"),
+        (
+            (
+                "file /usr/bin/nvidia-modprobe conflicts between attempted installs of "
+                "nvidia-modprobe-3:495.29.05-1.x86_64 and nvidia-modprobe-latest-3:495.29.05-1.x86_64"
+            ),
+            "repositories that do not go together",
+        ),
         ("warning: %post(broken-1-1.noarch) scriptlet failed, exit status 1", "package broken-1-1.noarch"),
     ],
 )

@@ -191,6 +191,28 @@ def test_which_repositories_could_be_read() -> None:
             "580 on",
         ),
         ("E: Packages were downgraded and -y was used without --allow-downgrades.", "--allow-downgrades"),
+        (
+            (
+                "E: Failed to fetch https://developer.download.nvidia.com/compute/cuda/repos/ubuntu2204/x86_64/"
+                "Packages.gz  File has unexpected size (1797735 != 1778230). Mirror sync in progress?"
+            ),
+            "run again in some minutes",
+        ),
+        (
+            (
+                "trying to overwrite '/lib/udev/rules.d/71-nvidia.rules', which is also in package "
+                "nvidia-kernel-common-418 418.56-0pop0"
+            ),
+            "apt-get remove nvidia-kernel-common-418",
+        ),
+        (
+            (
+                "E: Failed to fetch http://archive.ubuntu.com/ubuntu/pool/restricted/n/libnvidia-cfg1-535_535.129.03"
+                "-0ubuntu0.22.04.1_amd64.deb  404  Not Found [IP: 91.189.91.81 80]"
+            ),
+            "apt-get update, then run again",
+        ),
+        ("Err:5 https://example.com/ubuntu noble Release\n  404  Not Found", "nothing for this release"),
     ],
 )
 def test_what_to_do_about_apt_s_words(output: str, told: str) -> None:
@@ -215,6 +237,29 @@ def test_what_to_do_about_apt_s_words(output: str, told: str) -> None:
             "inspects TLS",
         ),
         ("OSError: [Errno 30] Read-only file system: '/var/cache/dnf'", "writable again"),
+        (
+            (
+                "Error: Transaction test error:\n  file /etc/X11/xorg.conf.d/10-nvidia.conf conflicts "
+                "between attempted installs of xorg-x11-nvidia-3:560.35.03-2.el9.x86_64 and "
+                "nvidia-driver-3:560.35.03-1"
+            ),
+            "xorg-x11-nvidia-3:560.35.03-2.el9.x86_64 and nvidia-driver-3:560.35.03-1 come from repositories",
+        ),
+        (
+            (
+                "  file /usr/lib/udev/rules.d/60-nvidia.rules from install of nvidia-kmod-common-3:440.95.01"
+                "-1.noarch conflicts with file from package xorg-x11-drv-nvidia-3:440.82-1.x86_64"
+            ),
+            "xorg-x11-drv-nvidia-3:440.82-1.x86_64 owns /usr/lib/udev/rules.d/60-nvidia.rules",
+        ),
+        (
+            (
+                "  - Status code: 404 for https://example.com/fedora45/x86_64/repodata/repomd.xml (IP: 1.2)\n"
+                "Error: Failed to download metadata for repo 'cuda': Cannot download repomd.xml"
+            ),
+            "does not have https://example.com/fedora45/x86_64/repodata/repomd.xml",
+        ),
+        ("Downloading successful, but checksum doesn't match. Calculated: 1(sha256)", "clean metadata"),
         ("error: %prein(broken-1-1.noarch) scriptlet failed, exit status 1", "package broken-1-1.noarch"),
         ("Error in PREIN scriptlet in rpm package broken", "a script of the package broken failed"),
         ("Error: This command has to be run with superuser privileges (under the root user).", "as root"),
@@ -222,6 +267,7 @@ def test_what_to_do_about_apt_s_words(output: str, told: str) -> None:
         (">>> [RPM] %post(broken-1-1.noarch) scriptlet failed, exit status 1", "package broken-1-1.noarch"),
         ("  - nothing provides dkms >= 3.1.8 needed by a-1.0-1.noarch from f", "3.1.8 or newer"),
         ("Argument 'nvidia-driver' matches only excluded packages.", "exclude="),
+        ("Argument 'lockme-0:2.0-1' matches only packages excluded by versionlock.", "versionlock delete"),
         ("Failed to resolve the transaction:\nNo match for argument: no-such", "has no-such"),
         ('OpenPGP check for package "a-1" (/a.rpm) from repo "g" has failed: not signed.', "renew the key"),
         (
@@ -249,6 +295,11 @@ def test_what_to_do_about_dnf_s_words(output: str, told: str) -> None:
         ("gcc: error: unrecognized command-line option '-ftrivial-auto-var-init=zero'", "built the kernel"),
         ("*** Unable to find the kernel source tree: kernel headers could not be found", "headers"),
         ("fatal error: error writing to /tmp/x.s: No space left on device", "free some space"),
+        ("*** Failed PREEMPT_RT sanity check. Bailing out! ***", "without PREEMPT_RT"),
+        (
+            "FATAL: modpost: GPL-incompatible module nvidia.ko uses GPL-only symbol 'rcu_read_unlock_strict'",
+            "keeps a symbol from this driver",
+        ),
     ],
 )
 def test_the_first_error_of_a_build_is_told(line: str, told: str) -> None:

@@ -15,6 +15,7 @@ from agent.core.errors import HostError
 from agent.facts import Facts, LocalHost
 from agent.facts.bundle import BUNDLE, Bundle
 from agent.facts.linux import DISTRIBUTION, Distribution
+from agent.facts.packages import PACKAGE_MANAGER
 from agent.facts.repositories import RPM_REPOSITORIES
 from agent.run.bundle_opening import _dnf_options
 from agent.run.bundling import platform_facts
@@ -220,8 +221,10 @@ def test_components_name_their_rpms() -> None:
     assert docker[0].names[0] == "docker-ce"
     toolkit = NvidiaContainerToolkitInstallation(NvidiaContainerToolkitInstallation.Parameters())
     assert [one.kind for one in toolkit.downloads(facts)] == ["rpm", "image"]
-    with pytest.raises(HostError, match="a bundle cannot carry packages of dnf yet"):
-        NvidiaCudaInstallation(NvidiaCudaInstallation.Parameters()).downloads(facts)
+    driver = NvidiaCudaInstallation(NvidiaCudaInstallation.Parameters())
+    assert [one.kind for one in driver.downloads(facts)] == ["driver"]
+    with pytest.raises(HostError, match="a bundle cannot carry packages of zypper yet"):
+        driver.downloads(Facts(None, {**ROCKY, PACKAGE_MANAGER.name: "zypper"}))
     assert package_downloads("zypper", ()) == ()
     with pytest.raises(HostError, match="a bundle cannot carry packages of zypper yet"):
         package_downloads("zypper", [PackageWish("git")])

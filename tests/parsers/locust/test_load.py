@@ -369,6 +369,17 @@ def test_a_server_that_cheats_makes_a_load_test_invalid(
     assert (output.validity, codes(output)) == (Validity.INVALID, {code})
 
 
+def test_replies_of_two_builds_are_warned_of(judged: Write) -> None:
+    builds = ["b1", "", "b1", "b2", "b1"]
+    output = judged([request(0.5 * number, build=build) for number, build in enumerate(builds)])
+    assert output.validity is Validity.VALID
+    assert output.verdict
+    assert "2 of 5 replies come from another build of the server" in "\n".join(output.verdict.warnings)
+    output = judged([request(0.5 * number, build="b1") for number in range(5)])
+    assert output.verdict
+    assert output.verdict.warnings == ()
+
+
 def test_a_request_with_a_negative_time_is_left_out_and_told(judged: Write) -> None:
     output = judged([request(0), request(0.4), request(0.8) | {"arrivals_s": [-0.1, 0.2, 0.3, 0.4]}])
     assert (output.validity, codes(output)) == (Validity.INVALID, {"cut_log"})

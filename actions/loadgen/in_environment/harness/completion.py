@@ -35,7 +35,8 @@ class CompletionReader:
         done: True after the stream has signalled its end.
         input_tokens: prompt tokens counted by the engine; None if not reported.
         cached_tokens: those from a prefix cache; None if not reported.
-        finish_reason: reason for the end of the answer; None if not reported.
+        finish_reason: reason for the end of the answer; None if not reported. Some proxies give one from the
+            first part on; it shows an end only if a part with text before it had none.
         reply_id: the reply's id; None for none.
         model: the model named by the reply, or the first different one named by a part; None for none.
         oddities: signs that no honest reply has, by the names of ``reply_log``.
@@ -57,6 +58,8 @@ class CompletionReader:
         self.build: str | None = None
         self.oddities: set[str] = set()
         self.timings: dict[str, Any] = {}
+        self._went_on = False
+        """True after a part with text that had no finish_reason."""
         self._ids: set[str] = set()
         self._parts_with_id = 0
         self._created_s = -math.inf
@@ -117,23 +120,40 @@ class CompletionReader:
             ) from error
 
     def _choice(self, choice: dict[str, Any]) -> None:
-        part, finish = _said(choice) if self._chat else choice.get("text"), choice.get("finish_reason")
+        part = _said(choice) if self._chat else choice.get("text")
+        finish = choice.get("finish_reason") or None  # in parts before the end: "" from Ollama and SGLang
+        if finish == "null":  # KoboldCpp
+            finish = None
         if part:
-            self.texts.append(_text(part, "text"))
-            if self.done:
-                self.oddities.add("text_after_end")
-            elif self.finish_reason:
-                self.oddities.add("text_after_finish")
+            self._part(_text(part, "text"), has_finish=finish is not None)
         if choice.get("index"):
             self.oddities.add("choices")
         if ids := choice.get("token_ids"):
             self.token_ids += ids
-        if finish:
+        if finish is not None:
             if finish in _FAILURES:
                 raise _engine_error(f"it ended an answer with finish_reason {finish}".encode())
-            if self.finish_reason is not None and self.finish_reason != finish:
+            if self.finish_reason not in {None, finish} and not self._finished_early():
                 self.oddities.add("finishes")
             self.finish_reason = _text(finish, "finish_reason")
+
+    def _part(self, text: str, *, has_finish: bool) -> None:
+        """Record a part with text."""
+        if self.done:
+            self.oddities.add("text_after_end")
+        elif self.finish_reason and self._went_on:
+            self.oddities.add("text_after_finish")
+        elif self.finish_reason:
+            if self.texts:
+                self.oddities.add("early_finish")
+            if not has_finish:
+                self.finish_reason = None
+        self._went_on = self._went_on or not has_finish
+        self.texts.append(text)
+
+    def _finished_early(self) -> bool:
+        """Return True if the finish_reason so far shows no end: no part with text has gone without one."""
+        return not self._went_on and len(self.texts) > 1
 
     def _heading(self, chunk: dict[str, Any]) -> None:
         """Record the statements that each part of a reply repeats."""
@@ -217,7 +237,7 @@ class CompletionReader:
         Raises:
             HarnessError: (``cut_stream``) if it ended without signalling its end.
         """
-        if not self.done and not self.finish_reason:
+        if not self.done and (not self.finish_reason or self._finished_early()):
             raise HarnessError(
                 "cut_stream",
                 f"the engine ended its stream after {len(self.texts)} parts without finishing the answer",

@@ -390,6 +390,20 @@ def _text_after_finish(answer: Answer) -> None:
 
 
 @_cheat
+def _early_finish(answer: Answer) -> None:
+    """Give each part a finish_reason, so that a second answer could follow without a sign."""
+    answer.edits = {
+        place: {"choices": answer.event(part, "stop")["choices"]} for place, part in enumerate(answer.parts)
+    }
+
+
+@_cheat
+def _finish_of_first_part(answer: Answer) -> None:
+    """Join a second answer to one of two tokens."""
+    answer.edits = {1: {"choices": answer.event(answer.parts[1], "stop")["choices"]}}
+
+
+@_cheat
 def _two_finishes(answer: Answer) -> None:
     """Send a second finish_reason."""
     answer.more = {len(answer.parts): [answer.event("", "stop")]}

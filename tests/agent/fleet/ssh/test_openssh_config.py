@@ -81,6 +81,11 @@ def test_a_name_is_never_an_option(tmp_path: Path) -> None:
         options.of("-oProxyCommand=touch x", None, None)
 
 
+def test_a_user_that_ssh_refuses_is_named_and_no_file_is_blamed(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^ssh refuses -lroot@gpu-01: [\s\S]*in the inventory"):
+        last(tmp_path, "", user="-lroot")
+
+
 def test_where_there_is_no_openssh_paramiko_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
     assert isinstance(HostConfigs(tmp_path / "config").of(FleetHost("a", "a")), HostOptions)

@@ -63,17 +63,15 @@ def test_the_way_is_the_same_as_openssh_reads_its_files(
 def test_the_way_is(case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("getpass.getuser", lambda: "me")
     host = prepared(case, tmp_path, monkeypatch)
+    if "refused" in case:
+        with pytest.raises(UsageError, match=rf"{case['refused']}[\s\S]*install OpenSSH"):
+            read_ssh_config(tmp_path / "config")
+        return
     route = route_to(host, read_ssh_config(tmp_path / "config"))
     assert [str(hop) for hop in route] == case["route"]
     for key, value in case.get("last", {}).items():
         found = getattr(route[-1], key)
         assert (list(found) if isinstance(found, tuple) else found) == value
-
-
-def test_an_include_of_itself_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "config").write_text("Include config\n")
-    with pytest.raises(UsageError, match="includes itself"):
-        read_ssh_config(tmp_path / "config")
 
 
 def test_a_configuration_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -87,5 +85,5 @@ def test_a_configuration_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_matched_is_refused_with_its_line(criterion: str, tmp_path: Path) -> None:
     (tmp_path / "config").write_text(f"Port 3\nMatch {criterion}\n  User other\n")
-    with pytest.raises(UsageError, match=r"config:2: Match "):
+    with pytest.raises(UsageError, match=r"config:2: .* Match "):
         read_ssh_config(tmp_path / "config")

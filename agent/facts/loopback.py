@@ -1,0 +1,17 @@
+"""Whether programs of this host can reach each other at 127.0.0.1."""
+
+from __future__ import annotations
+
+from agent.facts.base import Fact, Host
+
+
+def _read(_: Host) -> bool:
+    import psutil
+
+    # By an ioctl: unlike /sys, it sees the network namespace of this process.
+    interface = psutil.net_if_stats().get("lo")
+    return bool(interface and interface.isup)
+
+
+LOOPBACK: Fact[bool] = Fact("loopback", "psutil: the flags of the interface lo", _read)
+"""True if the loopback interface is up; a new network namespace has it down."""
