@@ -7,12 +7,12 @@ files. The file of the other mode states that it does not contain a result.
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ParseError
 from agent.core.records import ParsedOutput, Parser
+from parsers.json_text import read_json
 from parsers.mlperf_metadata import TOOL, judge_accuracy, judge_performance
 from parsers.trees import files_in, parse_files, text_of
 
@@ -69,7 +69,7 @@ def parse_summary(text: str, source: str = "") -> list[ParsedOutput]:
         ParseError: if the file is incomplete, is not such a file, or has a sentence without its numbers.
     """
     try:
-        data = json.loads(text)
+        data = read_json(text)
     except (ValueError, RecursionError) as error:
         raise ParseError(f"is not JSON or incomplete: {str(error)[:200]}", where=source or None) from error
     if not _is_summary(data):

@@ -7,13 +7,13 @@ the tag ``virtualclient``; under these names Offline and Server share one name.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ParseError
 from agent.core.records import Metric, ParsedOutput, Parser, Reason, Relativity, Validity, Verdict
+from parsers.json_text import read_json
 from parsers.loadgen.metrics import metric_of
 from parsers.numbers import finite
 from parsers.trees import beginning, files_in, json_of, parse_files
@@ -50,7 +50,7 @@ def parse_metadata(text: str, source: str = "") -> ParsedOutput:
         ParseError: if it is incomplete, not from the harness, or lacks the numbers of its mode.
     """
     try:
-        data = json.loads(text)
+        data = read_json(text)
     except (ValueError, RecursionError) as error:
         raise ParseError(f"is not JSON or incomplete: {str(error)[:200]}", where=source or None) from error
     return _parse_data(data, source)

@@ -7,12 +7,12 @@ alone.
 
 from __future__ import annotations
 
-import json
 from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ParseError
+from parsers.json_text import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -72,7 +72,7 @@ def verify_test06(
         ParseError: if the log is not one of a compliance run with token ids, or too many ids are unknown.
     """
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
+        rows = read_json(path.read_text(encoding="utf-8"))
         answers = [_tokens(row["data"], dtype) for row in rows]
         counts = [int(row["token_count"]) for row in rows]
         firsts = [_tokens(row["token_data"], dtype) for row in rows] if first_tokens else []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import json
 import os
 from collections import Counter
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ParseError
 from agent.core.records import ParsedOutput, Parser, Reason, Validity, Verdict
+from parsers.json_text import read_json
 from parsers.terminal import plain
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def json_of(path: Path) -> Any:
         ParseError: if it cannot be read, is incomplete, or is not JSON.
     """
     try:
-        return json.loads(_raw_text(path))
+        return read_json(_raw_text(path))
     except (ValueError, RecursionError) as error:
         raise ParseError(f"is not JSON or incomplete: {str(error)[:200]}", where=str(path)) from error
 

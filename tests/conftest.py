@@ -48,7 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--first-and-last",
         action="store_true",
-        help="run each parametrized test with its first and its last parameters only",
+        help="run tests that are marked as costly with their first and their last parameters only",
     )
 
 
@@ -89,11 +89,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _first_and_last(items: Sequence[pytest.Item]) -> set[pytest.Item]:
-    """Return each test once, or twice if it has several parameters."""
+    """Return the tests, those that are marked as costly with their first and their last parameters alone."""
     ends: dict[str, list[pytest.Item]] = {}
     for item in items:
         test, _, _ = item.nodeid.partition("[")
-        ends[test] = [*ends.get(test, ())[:1], item]
+        name = test if item.get_closest_marker("costly") else item.nodeid
+        ends[name] = [*ends.get(name, ())[:1], item]
     return {item for found in ends.values() for item in found}
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from actions.submission.accuracy import CUT, MOST_LOG_BYTES
 from actions.submission.checking import check_result, check_tree
 from actions.submission.findings import Finding
-from actions.submission.power import POWER_REMEDY, file_power, is_measured, power_folders
+from actions.submission.power import POWER_FILES, POWER_REMEDY, is_measured, power_folders
 from actions.submission.reruns import Rerun, Reruns, command_lines
 from actions.submission.same_settings import has_settings, in_one_line, setting_differences
 from actions.submission.system_description import missing_fields, system_description
@@ -182,7 +182,7 @@ def stage(
             continue
         _file(order, place, performance, accuracy)
         if power:
-            file_power(power, place)
+            _file_power(power, place)
         faults = list(_settings_findings(performance, accuracy))
         for test in TESTS_RUN if order.division != "open" else ():
             faults += _file_compliance(place, test, chosen[test], performance)
@@ -356,6 +356,13 @@ def _file(order: Order, place: Place, performance: Case, accuracy: Case) -> None
     for test in sorted(tests.glob("TEST*")) if tests else ():
         if test.is_dir():
             shutil.copytree(test, place.compliance / test.name)
+
+
+def _file_power(folder: Path, place: Place) -> None:
+    """Copy a power measurement into a result: all of its files, unchanged."""
+    for name in POWER_FILES:
+        if (folder / name).is_dir():
+            shutil.copytree(folder / name, place.performance.parent / name, dirs_exist_ok=True)
 
 
 def _file_compliance(place: Place, test: str, case: Case | None, performance: Case) -> list[Finding]:

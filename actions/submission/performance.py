@@ -165,7 +165,11 @@ def _duration(official: str, log: DetailLog) -> Iterator[Finding]:
     asked_ms = log.number("effective_min_duration_ms")
     if asked_ms is not None and asked_ms < LEAST_DURATION_MS:
         text = f"min_duration is {asked_ms / 1000:g} s, the rules require {LEAST_DURATION_MS / 1000:g} s"
-        yield Finding("min_duration_setting", text, "remove min_duration from user.conf")
+        yield Finding(
+            "min_duration_setting",
+            text,
+            "leave min_duration to LoadGen: remove it from the test and from user.conf",
+        )
     # MultiStream's log has no rate from which to compute it
     took_s = duration_s(log) or seconds_between(log)
     if took_s is None:
@@ -180,7 +184,11 @@ def _samples(place: Place, asked: Benchmark, log: DetailLog) -> Iterator[Finding
     loaded = log.number("effective_performance_sample_count")
     if loaded is not None and loaded < least:
         text = f"performance_sample_count is {loaded:g}, the round requires {least}"
-        yield Finding("performance_samples", text, "remove performance_sample_count_override from user.conf")
+        yield Finding(
+            "performance_samples",
+            text,
+            "use the whole data set of the benchmark, without performance_sample_count_override",
+        )
     if log.scenario != "Offline":
         return
     least = asked.offline_samples or asked.samples

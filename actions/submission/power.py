@@ -1,4 +1,4 @@
-"""File and check the power measurement of a result: its files, and samples of power within the test.
+"""Find and check the power measurement of a result: its files, and samples of power within the test.
 
 MLCommons' power client starts the test twice, for ranging and for the measurement. It leaves a folder with
 ``power``, ``ranging`` and ``run_1``, and writes the checksums of all of these files, so that they are filed
@@ -12,7 +12,6 @@ measuring programs, are left to the official checker.
 from __future__ import annotations
 
 import math
-import shutil
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -32,7 +31,7 @@ POWER_REMEDY = (
     "give the run that MLCommons' power client started, and all that it wrote: power, ranging, run_1"
 )
 _RUN_FILES = frozenset({"mlperf_log_summary.txt", DETAIL_NAME, SAMPLES_NAME})
-_FILES = {
+POWER_FILES = {
     "power": frozenset({"client.json", "client.log", "ptd_logs.txt", "server.json", "server.log"}),
     "ranging": _RUN_FILES,
     "run_1": _RUN_FILES,
@@ -60,13 +59,6 @@ def is_measured(folder: Path, logs: Path) -> bool:
     return own.is_file() and sha256_of(own) == sha256_of(logs / DETAIL_NAME)
 
 
-def file_power(folder: Path, place: Place) -> None:
-    """Copy a power measurement into a result: all of its files, unchanged."""
-    for name in _FILES:
-        if (folder / name).is_dir():
-            shutil.copytree(folder / name, place.performance.parent / name, dirs_exist_ok=True)
-
-
 def power_findings(place: Place, log: DetailLog | None) -> Iterator[Finding]:
     """Yield findings about a result's power measurement; none if it has none.
 
@@ -78,7 +70,7 @@ def power_findings(place: Place, log: DetailLog | None) -> Iterator[Finding]:
     samples = folder / "run_1" / SAMPLES_NAME
     if not (samples.exists() or any((folder / name).exists() for name in ("power", "ranging"))):
         return
-    for name, wanted in _FILES.items():
+    for name, wanted in POWER_FILES.items():
         yield from _layout(folder / name, wanted)
     if log is None or not samples.is_file():
         return

@@ -15,13 +15,21 @@ import shlex
 import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote_plus
 
 from agent.core.secret_shapes import is_secret_name, lower, secret_reference, shaped, unfinished_block
-from agent.core.text_views import TextView, begun_hex, cut_escape, decoded_forms, separated_hex, views
+from agent.core.text_views import (
+    TextView,
+    begun_hex,
+    cut_escape,
+    decoded_forms,
+    possible_ends,
+    separated_hex,
+    unfinished,
+    views,
+)
 
 MASK = "***"
 """Replacement for a secret in a text."""
@@ -280,45 +288,50 @@ class Secrets:
         """Return the start and length of a secret that may continue in the next line, or None."""
         beginnings = self._beginnings
         if beginnings is None:
-            with self._lock:
-                needles = self._needles
-                beginnings = frozenset(
-                    needle.text[:length]
-                    for needle in needles
-                    if not needle.alone and len(needle.text) >= _SHORTEST_SPLIT
-                    for length in range(1, min(len(needle.text), _LONGEST_BEGINNING))
-                )
-                self._long = tuple(
-                    needle.text
-                    for needle in needles
-                    if not needle.alone and len(needle.text) > _LONGEST_BEGINNING
-                )
-                longest = max((len(needle.text) for needle in needles if not needle.alone), default=0)
-                self._window = _CODE_LENGTH * max(longest, _LONGEST_BEGINNING)
-                self._beginnings = beginnings
-                self._longest_beginning = max(map(len, beginnings), default=0)
+            beginnings = self._index_beginnings()
         if not beginnings:
             return None
         end = len(text.rstrip())
-        end -= text[:end].endswith(("\\", "="))
         cut = max(0, end - self._window)
-        best: tuple[int, int] | None = None
-        stops = dict.fromkeys((end, end - cut_escape(text[cut:end])))
-        for view in chain.from_iterable(views(text[cut:stop]) for stop in stops):
-            tail = view.text
-            for length in range(min(len(tail), self._longest_beginning), 0, -1):
-                if best and length <= best[1]:
-                    break
-                if tail[-length:] in beginnings:
-                    best = cut + view.origin(len(tail) - length, len(tail))[0], length
-                    break
-            for start in _long_beginnings(tail, self._long):
-                if best is None or len(tail) - start > best[1]:
-                    best = cut + view.origin(start, len(tail))[0], len(tail) - start
-        code = begun_hex(lower(text[cut:end]), self._spread)
-        if code and (best is None or cut + code[0] < best[0] or best[1] < _WITHHELD <= code[1]):
-            return cut + code[0], code[1]
-        return best
+        found = [
+            (cut + view.origin(start, start + 1)[0], length)
+            for view in unfinished(text[cut:end])
+            for start, length in self._begun_in(view.text)
+        ]
+        # The first character of a secret may be in a cut escape.
+        ends = possible_ends(text[cut:end])
+        found += [(cut + len(one) - escape, 0) for one in ends if (escape := cut_escape(one))]
+        if not found:
+            return None
+        return min(start for start, _ in found), max(length for _, length in found)
+
+    def _index_beginnings(self) -> frozenset[str]:
+        with self._lock:
+            whole = [needle.text for needle in self._needles if not needle.alone]
+            beginnings = frozenset(
+                text[:length]
+                for text in whole
+                if len(text) >= _SHORTEST_SPLIT
+                for length in range(1, min(len(text), _LONGEST_BEGINNING))
+            )
+            self._long = tuple(text for text in whole if len(text) > _LONGEST_BEGINNING)
+            self._window = _CODE_LENGTH * max(map(len, whole), default=0)
+            self._window = max(self._window, _CODE_LENGTH * _LONGEST_BEGINNING)
+            self._longest_beginning = max(map(len, beginnings), default=0)
+            self._beginnings = beginnings
+        return beginnings
+
+    def _begun_in(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield the start and length of the longest beginning of a secret at a text's end, by kind."""
+        beginnings = self._beginnings or frozenset()
+        for length in range(min(len(text), self._longest_beginning), 0, -1):
+            if text[-length:] in beginnings:
+                yield len(text) - length, length
+                break
+        for start in _long_beginnings(text, self._long):
+            yield start, len(text) - start
+        if code := begun_hex(lower(text), self._spread):
+            yield code
 
     def mask_value(self, value: Any) -> Any:
         """Return the same mappings and sequences with every secret masked, by name and by value."""

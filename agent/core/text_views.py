@@ -44,11 +44,16 @@ _LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 _BREAKS = r"[\r\n\x0b\x0c\x1c-\x1e\x85\u2028\u2029]"
 """The characters that str.splitlines takes for line ends."""
 _CUT_ESCAPE = (
-    r"(?:%[0-9A-Fa-f]?|\\(?:[uUx][0-9A-Fa-f]{0,7}|[0-3][0-7]?)"
+    r"(?:%(?:[89A-Fa-f][0-9A-Fa-f](?:%[89ABab][0-9A-Fa-f]){0,2}(?:%[0-9A-Fa-f]?)?|[0-9A-Fa-f]?)"
+    r"|\\(?:x[89A-Fa-f][0-9A-Fa-f](?:\\x[89ABab][0-9A-Fa-f]){0,2}(?:\\(?:x[0-9A-Fa-f]?)?)?"
+    r"|[23][0-7]{2}(?:\\2[0-7]{2}){0,2}(?:\\[0-3]?[0-7]?)?"
+    r"|u[dD][89abAB][0-9A-Fa-f]{2}(?:\\(?:u[0-9A-Fa-f]{0,3})?)?"
+    r"|[uUx]\{?[0-9A-Fa-f]{0,7}|[0-3][0-7]?)?"
+    r"|'(?:\"(?:'\"?)?|\\'?)?"
     r"|&(?:\#[xX]?[0-9A-Fa-f]{0,7}|[A-Za-z]\w{0,30})?)"
 )
-"""An escape up to a line's end, where it may have been cut."""
-_ESCAPE_AT_BREAK = re.compile(rf"{_CUT_ESCAPE}[ \t]{{0,2}}{_BREAKS}")
+"""An escape up to a line's end, where it, or its character of several bytes, may have been cut."""
+_ESCAPE_AT_BREAK = re.compile(rf"{_CUT_ESCAPE}[ \t]{{0,2}}[\\=]?{_BREAKS}")
 _ESCAPE_AT_END = re.compile(rf"{_CUT_ESCAPE}\Z")
 _LONGEST_ESCAPE = 33
 _LINE_BREAK = re.compile(rf"{_BREAKS}[ \t]*(?:[\\=]?{_BREAKS}[ \t]*)*")
@@ -56,7 +61,7 @@ _BLANKS_BEFORE = 2
 """Blanks at the end of a line, before a backslash or ``=`` that continues it, that do not count."""
 
 _HEX_DIGITS = frozenset("0123456789abcdef")
-_HEX_LETTERS = "0123456789abcdefx \t\r\n:,;-\\"
+_HEX_LETTERS = "0123456789abcdefx \t\r\n\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029:,;-\\"
 """The characters of hexadecimal bytes with separators."""
 _HEX_TOKENS = (
     re.compile(r"\\+\s*x|0\s*x|.", re.DOTALL),
@@ -115,12 +120,52 @@ def views(text: str) -> Iterator[TextView]:
         if view is None:
             return
         yield view
-        if joined := _joined(view):
+        for joined in _joined(view):
             yield joined
-            if _ESCAPE_AT_BREAK.search(view.text) and (decoded := _unescaped(joined)):
-                yield decoded
-        escaped = any(mark in view.text for mark in ("%", "\\", "&", "'\"'\"'"))
-        view = _unescaped(view) if escaped else None
+            if _ESCAPE_AT_BREAK.search(view.text):
+                yield from _decoded_forms(joined)
+        view = _unescaped(view) if _has_escapes(view.text) else None
+
+
+def _decoded_forms(view: TextView) -> Iterator[TextView]:
+    """Yield a view's forms after its escapes are decoded, which may be line breaks."""
+    for _ in range(_DEPTH):
+        decoded = _unescaped(view)
+        if decoded is None:
+            return
+        yield decoded
+        yield from _joined(decoded)
+        view = decoded
+
+
+def _has_escapes(text: str) -> bool:
+    return any(mark in text for mark in ("%", "\\", "&", "'\"'\"'"))
+
+
+def unfinished(text: str) -> Iterator[TextView]:
+    """Yield the text and its decoded and joined forms, each up to where the next line may continue it."""
+    level = {text: TextView(text)}
+    for _ in range(_DEPTH + 1):
+        following: list[TextView | None] = []
+        for whole in level.values():
+            for stop in possible_ends(whole.text):
+                view = whole
+                if stop != whole.text:
+                    view = _without(whole, [(len(stop), len(whole.text))], joined=whole.joined)
+                yield view
+                following.append(_unescaped(view) if _has_escapes(stop) else None)
+                for joined in _joined(view):
+                    yield joined
+                    if _ESCAPE_AT_BREAK.search(stop):
+                        following.append(_unescaped(joined))
+        level = {view.text: view for view in following if view}
+
+
+def possible_ends(text: str) -> Iterable[str]:
+    """Return a text without what the next line may continue: blanks, an escape, a mark of continuation."""
+    whole = text.rstrip()
+    marked = whole[:-1].rstrip() if whole.endswith(("\\", "=")) else whole
+    return dict.fromkeys((whole, marked, *(one[: len(one) - cut_escape(one)] for one in (whole, marked))))
 
 
 def cut_escape(text: str) -> int:
@@ -139,20 +184,35 @@ def decoded_forms(text: str) -> Iterator[str]:
         view = _unescaped(view)
 
 
-def _joined(view: TextView) -> TextView | None:
-    """Return the view without its line breaks, or None if it is one line."""
+def _joined(view: TextView) -> Iterator[TextView]:
+    """Yield the view without its line breaks, if it has several lines.
+
+    A backslash or ``=`` before a line break continues the line, or belongs to the text: both are tried.
+    """
     source = view.text
-    breaks: list[tuple[int, int]] = []
+    breaks: list[tuple[int, int, int]] = []
     for match in _LINE_BREAK.finditer(source):
-        start = match.start()
+        start = kept = match.start()
         start -= source[start - 1 : start] in {"\\", "="}
-        least = max(start - _BLANKS_BEFORE, 0)
-        while start > least and source[start - 1] in " \t":
-            start -= 1
-        breaks.append((start, match.end()))
-    if not breaks or (len(breaks) == 1 and not source[breaks[0][1] :].strip()):
-        return None
-    kept = list(zip([0, *(end for _, end in breaks)], [*(start for start, _ in breaks), len(source)]))  # noqa: B905
+        breaks.append((_without_blanks(source, start), _without_blanks(source, kept), match.end()))
+    if not breaks or (len(breaks) == 1 and not source[breaks[0][2] :].strip()):
+        return
+    yield _without(view, [(start, end) for start, _, end in breaks])
+    if any(start != kept for start, kept, _ in breaks):
+        yield _without(view, [(kept, end) for _, kept, end in breaks])
+
+
+def _without_blanks(source: str, end: int) -> int:
+    least = max(end - _BLANKS_BEFORE, 0)
+    while end > least and source[end - 1] in " \t":
+        end -= 1
+    return end
+
+
+def _without(view: TextView, removed: list[tuple[int, int]], *, joined: bool = True) -> TextView:
+    """Return the view without some of its parts."""
+    source = view.text
+    kept = list(zip([0, *(end for _, end in removed)], [*(start for start, _ in removed), len(source)]))  # noqa: B905
 
     def pieces() -> list[_Piece]:
         found, length = [], 0
@@ -162,7 +222,7 @@ def _joined(view: TextView) -> TextView | None:
                 length += end - start
         return found
 
-    return TextView("".join([source[start:end] for start, end in kept]), view, pieces, joined=True)
+    return TextView("".join([source[start:end] for start, end in kept]), view, pieces, joined=joined)
 
 
 def _unescaped(view: TextView) -> TextView | None:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from agent.facts import Host
     from agent.facts.python import PythonInterpreter
 
-_LIMIT_S = 60
+_LIMIT_S = 180
+"""An emulated host takes half a minute; an index that does not answer takes a minute."""
 _ASK = """\
 import json, sys
 from pip._internal.cli.cmdoptions import make_target_python
@@ -36,21 +37,23 @@ found = {}
 with command.main_context():
     session = command.get_default_session(options)
     finder = command._build_package_finder(options, session, make_target_python(options))
-    others = [
-        command._build_package_finder(options, session, TargetPython(py_version_info=(3, minor)), True)
-        for minor in range(10, 16)
-    ]
+    usual = command._build_package_finder(options, session, TargetPython(py_version_info=(3, 12)), True)
+    unknown = 0
     for name in json.loads(sys.argv[1]):
         candidates = finder.find_all_candidates(name)
-        known = bool(candidates) or any(other.find_all_candidates(name) for other in others)
-        found[name] = [known, [[str(one.version), one.link.is_wheel] for one in candidates]]
+        if candidates or usual.find_all_candidates(name):
+            found[name] = [[str(one.version), one.link.is_wheel] for one in candidates]
+            continue
+        unknown += 1
+        if unknown > 1:
+            break
 print(json.dumps(found))
 """
 """Asks pip itself, which knows the user's indexes and proxies and this host's tags; one page per name.
 
-``pip index versions`` does not show which versions have a wheel, and ``pip download`` fetches them. Without
-an index, pip finds nothing of a name for any Python. A pip without these internals prints nothing. In both
-cases no requirement is reported.
+``pip index versions`` does not show which versions have a wheel, and ``pip download`` fetches them. A name
+without any file, also for a usual Python, is unknown to the index, or the index does not answer. A pip
+without these internals prints nothing. In both cases the requirement is not reported.
 """
 _SHOWN = 5
 """The number of versions in an error."""
@@ -99,8 +102,7 @@ def offered_files(
         if not said:
             return OfferedFiles()
         _answers[command] = said
-        answer = json.loads(said)
-        known = {name: files for name, (is_known, files) in answer.items() if is_known}
+        known = json.loads(said)
         return OfferedFiles(sourced(wanted, known), unoffered(wanted, known))
 
     return Fact(f"offered_files[{','.join(requirements)}]", "pip's own finder", read)

@@ -5,12 +5,12 @@ amd-smi may write several documents one after the other, with warnings before, b
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ParseError
 from parsers.amd_smi.readings import CAUSES, take_first
+from parsers.json_text import DECODER
 from parsers.nvidia_smi.devices import Device, Seen
 
 if TYPE_CHECKING:
@@ -39,12 +39,11 @@ def _documents(text: str) -> tuple[list[Any], bool]:
     Raises:
         ParseError: if not even the first document is complete.
     """
-    decoder = json.JSONDecoder()
     found: list[Any] = []
     place = 0
     while begin := _BEGIN.search(text, place):
         try:
-            document, place = decoder.raw_decode(text, begin.end())
+            document, place = DECODER.raw_decode(text, begin.end())
         except (ValueError, RecursionError) as error:
             if not found:
                 raise ParseError(

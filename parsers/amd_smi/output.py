@@ -51,8 +51,8 @@ def output_of(seen: Seen, format: str, tool: str, source: str, remedy: str) -> P
             remedy=reasons[0].remedy if reasons else remedy,
         )
     reasons += [
-        Reason(f"{what}, which is below 0; left out", "see the driver's messages in dmesg", code="below_0")
-        for what in dict.fromkeys(name for device in seen.devices for name in device.impossible)
+        Reason(f"{what}; left out", "see the driver's messages in dmesg", code=code)
+        for what, code in dict.fromkeys(one for device in seen.devices for one in device.impossible)
     ]
     verdict = None
     if reasons or seen.warnings:

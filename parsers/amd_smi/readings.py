@@ -13,7 +13,7 @@ from agent.core.errors import ParseError
 from agent.core.records import Relativity
 from parsers.numbers import number
 from parsers.nvidia_smi.readings import READINGS as NVIDIA_READINGS
-from parsers.nvidia_smi.readings import UNITS, Reading
+from parsers.nvidia_smi.readings import UNITS, Reading, impossible
 
 if TYPE_CHECKING:
     from parsers.nvidia_smi.devices import Device
@@ -99,8 +99,10 @@ def take(device: Device, name: str, value: object) -> bool:
         )
     if found_number is None or (found_number == _UNKNOWN and reading.unit != "count"):
         return False
-    if found_number < 0 and reading.unit != "C":
-        device.impossible.append(f"{name} of GPU {device.label.strip('_')} is {str(value)[:60]}")
+    if beyond := impossible(reading, found_number):
+        text, code = beyond
+        which = f"{name} of GPU {device.label.strip('_')}"
+        device.impossible.append((f"{which} is {str(value)[:60]}, which is {text}", code))
     else:
         device.numbers[name] = (found_number, unit)
     return True

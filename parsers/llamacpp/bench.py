@@ -7,13 +7,13 @@ tools/batched-bench/batched-bench.cpp.
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ParseError
 from agent.core.records import MetadataValue, Metric, Relativity
+from parsers.json_text import DECODER, read_json
 from parsers.llamacpp.bench_tables import is_markdown, markdown_complete, markdown_rows, table_cells
 from parsers.numbers import count, measured
 
@@ -205,13 +205,13 @@ def _distinct(cases: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[s
 
 def _json_arrays(text: str) -> Iterator[Row]:
     """Yield the tests of every array. If two runs write to one file, one array follows the other."""
-    decoder, place = json.JSONDecoder(), 0
+    place = 0
     start = re.compile(r"^\[\s*$", re.MULTILINE)
     while match := start.search(text, place):
         try:
-            rows, place = decoder.raw_decode(text, match.start())
+            rows, place = DECODER.raw_decode(text, match.start())
         except (ValueError, RecursionError) as error:
-            raise ParseError(f"llama-bench's JSON was cut: {error}") from error
+            raise ParseError(f"llama-bench's JSON was cut, or is ambiguous: {error}") from error
         yield from (row for row in rows if isinstance(row, dict) and row.keys() >= _BENCH_KEYS)
 
 
@@ -222,10 +222,12 @@ def _json_lines(text: str, keys: set[str], begins: str) -> Iterator[Row]:
         if start < 0:
             continue
         try:
-            row = json.loads(line[start:])
+            row = read_json(line[start:])
         except (ValueError, RecursionError) as error:
             if line.startswith(begins, start):
-                raise ParseError(f"a line of JSON was cut: {line[start : start + 60]}…") from error
+                raise ParseError(
+                    f"a line of JSON was cut, or is ambiguous ({error}): {line[start : start + 60]}…"
+                ) from error
             continue
         if isinstance(row, dict) and row.keys() >= keys:
             yield row

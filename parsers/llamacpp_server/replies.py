@@ -7,13 +7,13 @@ values (``stopped_eos``, ``stopped_limit``, ``stopped_word``) in place of ``stop
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ParseError
 from agent.core.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
+from parsers.json_text import DECODER, read_json
 from parsers.numbers import finite
 from parsers.trees import SIZE_LIMIT, beginning, files_in, parse_files, text_of
 
@@ -30,7 +30,6 @@ _STOPPED = ("eos", "limit", "word")
 _DONE = "[DONE]"
 _RATE_TOLERANCE = 0.01
 _HIGHER, _LOWER, _PLAIN = Relativity.HIGHER, Relativity.LOWER, Relativity.UNDEFINED
-_DECODER = json.JSONDecoder()
 
 Reply = dict[str, Any]
 
@@ -168,7 +167,7 @@ def _events(text: str) -> Iterator[object]:
             yield _DONE
             continue
         try:
-            yield json.loads(piece)
+            yield read_json(piece)
         except (ValueError, RecursionError):
             continue
 
@@ -178,7 +177,7 @@ def _documents(text: str) -> Iterator[object]:
     place = 0
     while place < len(text):
         try:
-            document, place = _DECODER.raw_decode(text, place)
+            document, place = DECODER.raw_decode(text, place)
         except (ValueError, RecursionError):
             return
         yield document

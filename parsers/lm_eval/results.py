@@ -179,7 +179,12 @@ def score_of(name: str, value: float | None) -> float | None:
     Args:
         name: the metric's name.
         value: the value that lm-eval wrote.
+
+    Raises:
+        ParseError: if a share is below 0.
     """
+    if value is not None and value < 0 and value != -1 and name in _RATIOS and name not in _CORRELATIONS:
+        raise ParseError(f"{name} is {value:g}, which is below 0", remedy="see whether the file was changed")
     return None if value == -1 and name not in _CORRELATIONS else value
 
 

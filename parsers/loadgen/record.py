@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
+
+from parsers.json_text import read_json
 
 _FIELDS = re.compile(r'"value"\s*:\s*(?P<value>.*?)\s*,\s*"time_ms"\s*:\s*(?P<time>[^,}\s]+)', re.DOTALL)
 
@@ -11,7 +12,7 @@ _FIELDS = re.compile(r'"value"\s*:\s*(?P<value>.*?)\s*,\s*"time_ms"\s*:\s*(?P<ti
 def decode(line: bytes) -> tuple[object, float | None] | None:
     """Return the value and time of a JSON record, or None if the record is not JSON."""
     try:
-        record = json.loads(line[line.find(b"{") :], strict=False)
+        record = read_json(line[line.find(b"{") :], strict=False)
     except (ValueError, RecursionError):
         return None
     if not isinstance(record, dict) or "value" not in record:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ParseError
+from parsers.json_text import read_json
 from parsers.trees import text_of
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def read_requests(folder: Path) -> LoadLog:
     for path in files:
         for line in text_of(path).splitlines():
             try:
-                values = json.loads(line)
+                values = read_json(line)
                 if values["event"] == "request":
                     requests.append(_request(values))
                 elif values["event"] == "client" and (elapsed_s := _number(values["elapsed_s"])):

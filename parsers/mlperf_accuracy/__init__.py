@@ -40,7 +40,9 @@ _PLAIN: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"Word Error Rate: .*, accuracy=(?P<value>[^\s%]+)%"), "word_accuracy"),
     (re.compile(r"Accuracy: mean = (?P<value>\S+?)(?:, .*)?"), "dice"),
 )
-_PAIR = re.compile(r"""["']([\w-]+)["']: *["']?(?:np\.float\d+\()?([^\s"',{}()]+)["')]*(?=[,}])""")
+_PAIR = re.compile(
+    r"""["']([\w-]+)["']: *["']?(?:np\.float\d+\()?([^\s"',{}()]+(?:,\d[^\s"',{}()]*)*)["')]*(?=[,}])"""
+)
 _LINE_OF_PAIRS = re.compile(r"""["'][\w-]+["']: *["']?[^\s"',{}()]+["']?,?""")
 _IN_PAIRS = {
     **{name: name for name in ("rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len", "tokens_per_sample",

@@ -162,10 +162,8 @@ def _verdict(seen: Seen, times: list[datetime]) -> Verdict | None:
     """Return a verdict if there is a problem; nvidia-smi itself does not judge anything."""
     reasons = list({reason.message: reason for reason in seen.said}.values())
     reasons += [
-        Reason(
-            f"{what}, which is below 0: it was ignored", "see the driver's messages in dmesg", code="below_0"
-        )
-        for what in dict.fromkeys(name for device in seen.devices for name in device.impossible)
+        Reason(f"{what}: it was ignored", "see the driver's messages in dmesg", code=code)
+        for what, code in dict.fromkeys(one for device in seen.devices for one in device.impossible)
     ]
     if any(after < before for before, after in pairwise(times)):
         reasons.append(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent.core.errors import ParseError
-from parsers.nvidia_smi.readings import READINGS, Reading, fits, is_error, number_of, spoken
+from parsers.nvidia_smi.readings import READINGS, Reading, fits, impossible, is_error, number_of, spoken
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from agent.core.records import Reason
 
 BY_NAME = {reading.name: reading for reading in READINGS}
-_CELSIUS = "C"
 
 
 @dataclass(slots=True)
@@ -27,7 +26,7 @@ class Device:
         texts: all of nvidia-smi's texts, by the query's column names.
         numbers: number and unit by reading name.
         mig_devices: UUIDs of MIG devices.
-        impossible: readings that were ignored because they cannot be true.
+        impossible: readings that were ignored because they cannot be true, and the code of the reason.
         unread: names of readings for which nvidia-smi got an error from the GPU.
     """
 
@@ -35,7 +34,7 @@ class Device:
     texts: dict[str, str] = field(default_factory=dict)
     numbers: dict[str, tuple[float, str]] = field(default_factory=dict)
     mig_devices: list[str] = field(default_factory=list)
-    impossible: list[str] = field(default_factory=list)
+    impossible: list[tuple[str, str]] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
 
     @property
@@ -63,8 +62,10 @@ class Device:
         number, own = found
         if not fits(reading, own or unit) or not fits(reading, unit):
             raise ParseError(f"{reading.name} is {spoken(value)[:60]!r}, which is not in {reading.unit}")
-        if number < 0 and reading.unit != _CELSIUS:
-            self.impossible.append(f"{reading.name} of GPU {self.label.strip('_')} is {spoken(value)[:60]}")
+        if beyond := impossible(reading, number):
+            text, code = beyond
+            which = f"{reading.name} of GPU {self.label.strip('_')}"
+            self.impossible.append((f"{which} is {spoken(value)[:60]}, which is {text}", code))
             return True
         self.numbers[reading.name] = (number, own or unit)
         return True

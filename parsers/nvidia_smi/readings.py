@@ -152,6 +152,9 @@ READINGS = (
 )  # fmt: skip
 
 
+_WHOLE = 100
+
+
 def is_error(value: str) -> bool:
     """Return True if nvidia-smi got an error from the GPU in place of this value."""
     return value.strip().lower().strip("[]") in {"unknown error", "err!"}
@@ -195,6 +198,21 @@ def fits(reading: Reading, unit: str) -> bool:
     if reading.unit in UNITS:
         return not unit or UNITS.get(unit, ("",))[0] == UNITS[reading.unit][0]
     return not unit or (unit == "x" and reading.unit == "lanes")
+
+
+def impossible(reading: Reading, number: float) -> tuple[str, str] | None:
+    """Return why a reading cannot have this value, and the code of the reason; None if it can.
+
+    Args:
+        reading: the reading.
+        number: the tool's number, in the reading's unit.
+    """
+    if number < 0 and reading.unit != "C":
+        return "below 0", "below_0"
+    # A fan may turn faster than it is rated.
+    if reading.unit == "%" and reading.name != "fan_speed" and number > _WHOLE:
+        return "above 100 %", "above_100"
+    return None
 
 
 def unit_of(header: str) -> tuple[str, str]:

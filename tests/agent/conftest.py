@@ -23,6 +23,12 @@ def _test_types() -> Iterator[None]:
 
 
 @pytest.fixture
+def without_facts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the host's facts out of run.json: reading them takes longer than the run of a test."""
+    monkeypatch.setattr("agent.run.description.known_facts", dict)
+
+
+@pytest.fixture
 def run_profile(tmp_path: Path) -> Callable[..., FinishedRun]:
     """Return a function that writes and runs a profile: ``run_profile({"actions": [...]}, iterations=2)``."""
 

@@ -13,6 +13,7 @@ from actions.loadgen.executor import LoadGenExecutor
 from actions.loadgen.parameters import LoadGenParameters
 from agent.facts import Facts
 from agent.facts.gpus import Gpu
+from gpu_configs.model_identity import model_fingerprint
 from tests.lab.container_engine import C_LIBRARY, container_engine
 from tests.lab.vllm_environment import STAND_IN, environment
 
@@ -56,6 +57,16 @@ def test_a_rate_above_what_the_gpu_can_do_is_refused(context: StepContext, envir
     assert output.verdict is not None
     assert output.verdict.validity.value == "INVALID"
     assert "above_roofline" in [reason.code for reason in output.verdict.reasons]
+    assert output.details["server_gpu_kinds"] == "1x NVIDIA H100 80GB HBM3"
+    assert "server_model_fingerprint" not in output.details  # the stand-in has no folder of a model
+
+
+def test_the_model_s_content_is_recorded(context: StepContext, environment: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    output = outcome_of(context, environment, vllm={"model": str(model)})
+    assert output.details["server_model_fingerprint"] == model_fingerprint(model)
 
 
 def test_a_container_has_the_hosts_environment(

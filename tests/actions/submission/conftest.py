@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["smollm2_gguf", "tiny_gguf"]
 
 LOGS = Path(__file__).with_name("logs")
-MODELS = {"datacenter": "llama3.1-8b", "edge": "llama3.1-8b-edge"}
+MODELS = {"datacenter": "llama3.1-8b", "edge": "llama3.1-8b-edge", "llama2-70b": "llama2-70b-99.9"}
 SCORES = {
     "datacenter": {
         "rouge1": "38.8",
@@ -37,6 +37,14 @@ SCORES = {
         "rougeL": "24.6",
         "rougeLsum": "36.0",
         "gen_len": 8167000,
+    },
+    "llama2-70b": {
+        "rouge1": 44.5,
+        "rouge2": 22.1,
+        "rougeL": 28.7,
+        "gen_num": 24576,
+        "gen_len": 28000000,
+        "tokens_per_sample": 290.0,
     },
     "edge": {"rouge1": "39.1", "rouge2": "16.2", "rougeL": "24.7", "rougeLsum": "36.2", "gen_len": 3051000},
 }

@@ -95,6 +95,7 @@ def test_an_interactive_result_is_judged_by_its_own_limits(tree: Path) -> None:
          "category"),
     ],
 )  # fmt: skip
+@pytest.mark.costly
 def test_one_broken_thing_rejects(tree: Path, path: str, old: str, new: str, code: str) -> None:
     edit(tree / path, (old, new))
     assert code in codes(tree)
@@ -250,3 +251,13 @@ def test_an_accuracy_run_need_not_measure_token_latencies(tree: Path) -> None:
     (_, server) = check_tree(tree, ROUND).results
     assert server.is_accepted
     assert "token latencies are off in the accuracy run" in [finding.message for finding in server.findings]
+
+
+def test_a_benchmark_of_inferred_tokens_needs_their_rate(make_run: RunMaker, build_tree: BuildTree) -> None:
+    run = make_run("datacenter", model="mine", round_name="v5.0")
+    wanted = find_round("v5.0")
+    root, built = build_tree(run, mlperf_round=wanted, division="open", benchmarks={"mine": "gptj-99"})
+    assert not root.exists()
+    assert {each.why for each in built.missing} == {
+        "the log has no inferred tokens per second, by which v5.0 ranks gptj-99"
+    }

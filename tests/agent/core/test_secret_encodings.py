@@ -172,8 +172,51 @@ def test_a_stream_cut_anywhere_gives_nothing_away(name: str) -> None:
         assert not bits_in_common(secret, output)
 
 
+SHOWN = 4
+"""Characters of a secret that may be visible: a line that ends with fewer of its first ones is passed on."""
+LINE_ENDS = ("\n", "\\\n", "=\n", "\r\n", "\n   ", "\u2028")
+CUT = 'aB3"E5\\jK9+é🔑%sT'
+"""A secret with characters that are escaped, or have several bytes."""
+
+
+def visible(text: str) -> int:
+    """Return the characters that are left of a code, without line ends and their marks."""
+    return len(re.sub(r"\s|[\\=]\s|\*\*\*", "", text.removeprefix("so: ").removesuffix("uvw\n")))
+
+
+@pytest.mark.parametrize("name", [name for name in ENCODINGS if name != "split over lines by the shell"])
+def test_a_code_cut_at_any_place_shows_a_few_characters_at_most(name: str) -> None:
+    """Cut by a line's end, or by the end of a block: within an escape, between a backslash and its letter."""
+    secrets = Secrets(mappings=[{"Password": CUT}])
+    code = ENCODINGS[name](CUT)
+    most = visible(secrets.mask(code)) + SHOWN * -(-len(code) // len(CUT))
+    for place in range(1, len(code)):
+        for line_end in (*LINE_ENDS[:3], LINE_ENDS[3 + place % 3]):
+            text = f"so: {code[:place]}{line_end}{code[place:]}\nuvw\n"
+            masker = LineMasker(secrets)
+            lines = text.encode().splitlines(keepends=True)
+            for shown in ("".join([*map(masker.feed, lines), masker.close()]), secrets.mask(text)):
+                assert MASK in shown, (place, line_end)
+                assert visible(shown) <= most, (place, line_end, shown)
+    data = f"so: {code}\nuvw\n".encode()
+    for place in range(1, len(data)):
+        masker = LineMasker(secrets)
+        shown = masker.feed(data[:place]) + masker.feed(data[place:]) + masker.close()
+        assert MASK in shown, place
+        assert visible(shown) <= most, (place, shown)
+
+
+@pytest.mark.parametrize("first", ["%", "%6", "&#", "\\", "\\u0", "\\x6"])
+def test_a_secret_that_begins_within_a_cut_escape_is_masked(first: str) -> None:
+    rest = {"%": "61", "%6": "1", "&#": "97;", "\\": "u0061", "\\u0": "061", "\\x6": "1"}[first]
+    masker = LineMasker(Secrets(mappings=[{"Password": "aB3dE5gH7jK9"}]))
+    assert masker.feed(f"so: {first}\n".encode()) == f"so: {first}\n"
+    assert masker.feed(f"{rest}B3dE5gH7jK9 uvw\n".encode()) == f"{MASK} uvw\n"
+
+
 @pytest.mark.parametrize("line_end", ["\n", "\r\n", "\\\n", "\n   "])
 @pytest.mark.parametrize("name", [name for name in ENCODINGS if name.startswith("hex")])
+@pytest.mark.costly
 def test_hex_broken_anywhere_is_masked_line_by_line(name: str, line_end: str) -> None:
     """Break lines also within a byte, and within ``0x``."""
     secret = "aB3dE5gH7+1/0pQ"

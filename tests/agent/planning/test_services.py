@@ -15,6 +15,8 @@ from tests.agent.serving_components import register
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("without_facts")
+
 Run = Callable[..., FinishedRun]
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 EVENTS: list[str] = []
 
+pytestmark = pytest.mark.usefixtures("without_facts")
+
 
 def thing(key: str, *, dead: bool = False) -> LeftRunning:
     EVENTS.append(f"start {key}")

@@ -30,6 +30,8 @@ from tests.agent.cli.test_cli import vcagent
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("without_facts")
+
 Run = Callable[..., FinishedRun]
 SERVER = f"{sys.executable} -m http.server --bind 127.0.0.1 $PORT"
 

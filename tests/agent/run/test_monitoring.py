@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     Run = Callable[..., FinishedRun]
 
+pytestmark = pytest.mark.usefixtures("without_facts")
+
 
 def element(kind: str, scenario: str, **parameters: Any) -> dict[str, Any]:
     return {"Type": kind, "Parameters": {"Scenario": scenario, **parameters}}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from agent.core.errors import ExitCode
 
@@ -58,3 +61,68 @@ def test_names_and_files_of_a_run_hold_no_secret(run_profile: Run, tmp_path: Pat
     with closing(sqlite3.connect(finished.run_dir / "journal.sqlite")) as database:
         found += [line for line in database.iterdump() if PLANTED in line]
     assert not found, "\n".join(found)
+
+
+def test_a_planted_secret_is_in_no_file(run_profile: Run, tmp_path: Path) -> None:
+    secret = "hunter2-correct-horse"
+    finished = run_profile(
+        {
+            "Parameters": {"ApiToken": ""},
+            "Actions": [
+                element(
+                    "ExecuteCommand",
+                    Scenario="leak",
+                    Command="echo the token is $.Parameters.ApiToken; false",
+                ),
+                element("Measuring", Scenario="m $.Parameters.ApiToken", metric="x"),
+            ],
+        },
+        parameters={"ApiToken": secret},
+    )
+    assert finished.outcome.exit_code is ExitCode.ACTION_FAILED
+    files = [path for path in (tmp_path / "results").rglob("*") if path.is_file()]
+    assert len(files) > 8
+    for path in files:
+        assert secret.encode() not in path.read_bytes(), path
+    assert "***" in json.dumps(finished.description)
+    assert secret not in json.dumps(finished.description)
+
+
+@pytest.mark.parametrize(
+    ("profile", "options"),
+    [
+        ({"Actions": [element("Measuring", ApiKey="$.Parameters.Login")], "Parameters": {"Login": ""}}, {}),
+        (
+            {
+                "Actions": [element("Measuring", Scenario="a $.Parameters.ApiToken")],
+                "Parameters": {"ApiToken": ""},
+            },
+            {},
+        ),
+        (
+            {
+                "Actions": [element("Measuring")],
+                "Parameters": {
+                    "ApiToken": "",
+                    "Address": "https://me:{ApiToken}@host",
+                    "Again": "{ApiToken}",
+                },
+            },
+            {},
+        ),
+    ],
+)
+def test_secrets_that_only_resolving_shows_are_in_no_file(
+    run_profile: Run, tmp_path: Path, profile: dict[str, Any], options: dict[str, Any]
+) -> None:
+    secret = "hunter2-correct-horse"
+    name = next(iter(profile["Parameters"]))
+    finished = run_profile(
+        profile, parameters={name: secret}, metadata={"DbPassword": "planted-pass-42"}, **options
+    )
+    assert finished.outcome.exit_code is ExitCode.OK
+    for path in (tmp_path / "results").rglob("*"):
+        if path.is_file():
+            content = path.read_bytes()
+            assert secret.encode() not in content, path
+            assert b"planted-pass-42" not in content, path

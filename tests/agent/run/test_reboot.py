@@ -30,10 +30,9 @@ from tests.forked import exit_code_of
 
 
 @pytest.fixture(autouse=True)
-def _types(monkeypatch: pytest.MonkeyPatch) -> None:
+def _types(monkeypatch: pytest.MonkeyPatch, without_facts: None) -> None:
     register()
     monkeypatch.setattr(SystemdDoor, "reboot", lambda _: pytest.fail("this machine is never rebooted"))
-    monkeypatch.setattr("agent.run.description.known_facts", dict)  # else most of the runs' time
 
 
 @pytest.fixture

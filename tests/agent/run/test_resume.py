@@ -29,6 +29,8 @@ from tests.agent.kill_driver import run_until
 from tests.agent.run.test_engine import element
 from tests.forked import exit_code_of
 
+pytestmark = pytest.mark.usefixtures("without_facts")
+
 ROOT = Path(__file__).parents[3]
 SHARES = 6
 """Number of tests that share the boundaries: one kills at the 1st, 7th, …, the next at the 2nd, 8th, …"""
@@ -101,10 +103,8 @@ def check_whole(finished: FinishedRun, tmp_path: Path) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("first", range(1, SHARES + 1))
-def test_a_run_killed_at_every_boundary_is_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int
-) -> None:
-    monkeypatch.setattr("agent.run.description.known_facts", dict)
+@pytest.mark.costly
+def test_a_run_killed_at_every_boundary_is_resumed(tmp_path: Path, first: int) -> None:
     kills = 0
     for n in itertools.count(first, SHARES):
         folder = tmp_path / str(n)

@@ -94,7 +94,7 @@ class RpmRoot:
         first = self.vcagent(version)
         assert first.returncode == 0, first.stdout + first.stderr
         second = self.vcagent(version)
-        assert "nothing to do" in second.stdout, second.stdout + second.stderr
+        assert "nothing to do" in second.stderr, second.stdout + second.stderr
         return first.stdout
 
     def driver(self) -> dict[str, str]:
@@ -122,6 +122,9 @@ def make_root(kind: Kind, folder: Path) -> DebianRoot:
     root.run("python3", "-m", "venv", "/opt/vcagent")
     root.run("sh", "-c", "/opt/vcagent/bin/pip install --quiet --no-index /opt/wheels/*.whl")
     root.run("ln", "-s", "/opt/vcagent/bin/vcagent", "/usr/local/bin/vcagent")
+    # Debian's plugin adds a repository without a key, which dnf 4 then refuses.
+    if (local := folder / "etc/dnf/plugins/local.conf").exists():
+        local.write_text("[main]\nenabled = false\n[createrepo]\nenabled = false\n")
     for name in ("apt-get", "apt", "dpkg"):
         (folder / "usr/bin" / name).rename(folder / "opt" / name)
     if not (folder / "usr/bin/dnf").exists():

@@ -142,6 +142,13 @@ def test_a_value_below_0_is_left_out_and_makes_the_result_invalid() -> None:
     assert [metric.name for metric in output.metrics] == ["gpu0_utilization"]
 
 
+def test_more_than_the_whole_is_left_out() -> None:
+    output = parse_text(of_gpu(usage={"gfx_activity": 250}, power={"socket_power": 5}))
+    assert output.verdict
+    assert [reason.code for reason in output.verdict.reasons] == ["above_100"]
+    assert [metric.name for metric in output.metrics] == ["gpu0_power_draw_average"]
+
+
 def test_it_is_recognised(tmp_path: Path) -> None:
     (tmp_path / "metric.json").write_bytes((OUTPUTS / "metric-rocm7-mi210.json").read_bytes())
     assert [output.format for output in parse_path(tmp_path)] == ["amd_smi"]

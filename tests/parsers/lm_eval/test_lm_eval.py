@@ -112,6 +112,13 @@ def test_the_minus_one_of_a_length_that_was_not_asked_is_absent(tmp_path: Path) 
         PARSER.parse(results(tmp_path, {"8192,none": -1}))
 
 
+def test_a_share_below_0_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ParseError, match=r"acc is -0\.25, which is below 0"):
+        PARSER.parse(results(tmp_path, {"acc,none": -0.25, "f1,none": 0.5}))
+    (output,) = PARSER.parse(results(tmp_path, {"mcc,none": -0.25, "bleurt,none": -0.5}))
+    assert sorted(metric.value for metric in output.metrics) == [-0.5, -0.25]
+
+
 def test_a_share_above_1_has_a_unit_of_its_own(tmp_path: Path) -> None:
     (output,) = PARSER.parse(results(tmp_path, {"f1,none": 76.5, "exact_match,none": 0.5}))
     assert {metric.name: metric.unit for metric in output.metrics} == {"f1": "score", "exact_match": "ratio"}

@@ -79,6 +79,13 @@ def test_scores_are_ratios_and_lengths_are_counts(tmp_path: Path) -> None:
     assert found["accuracy_rouge1_threshold"].value == pytest.approx(0.444312 * 0.99)
 
 
+@pytest.mark.parametrize("written", ["44,4312", "44.4,312"])
+def test_a_comma_within_a_score_is_not_its_end(written: str, tmp_path: Path) -> None:
+    text = "{'rouge1': %s, 'rouge2': 22.0, 'rougeL': 28.6, 'gen_len': 8167644, 'gen_num': 13368}\n"
+    with pytest.raises(ParseError, match=r"rouge1 is .* (decimal comma|not a number)"):
+        judged(tmp_path, "llama3.1-8b", text % written)
+
+
 def test_accuracy_beside_a_log_is_read_whichever_is_named(tmp_path: Path) -> None:
     place = tmp_path / "resnet" / "Offline" / "accuracy"
     shutil.copytree(LOGS, place)

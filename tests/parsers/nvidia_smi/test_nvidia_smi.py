@@ -225,6 +225,17 @@ def test_no_entity_of_a_dtd_expands() -> None:
         parse_text(bomb)
 
 
+@pytest.mark.parametrize("reading", ["utilization.gpu", "utilization.memory", "utilization.encoder"])
+def test_more_than_the_whole_is_set_aside(reading: str) -> None:
+    text = f"index, {reading} [%], fan.speed [%]\n0, 250 %, 120 %\n"
+    output = parse_text(text)
+    assert codes(output) == ["above_100"]
+    assert output.verdict
+    assert "of GPU 0 is 250 %, which is above 100 %" in output.verdict.reasons[0].message
+    assert values(text) == {"gpu0_fan_speed": (1.2, "ratio")}
+    assert parse_text(text.replace("250", "100")).verdict is None
+
+
 def test_the_gpus_of_every_shape() -> None:
     (h100,) = gpus(XML)
     assert (h100.name, h100.memory_bytes, h100.driver_version) == (
