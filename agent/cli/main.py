@@ -177,10 +177,16 @@ def _add_others() -> None:
                 say(f"warning: {error.message}", error=True)
 
 
+_PROFILE_ENDINGS = (".yaml", ".yml", ".json")
+"""A first argument that ends so is a profile, not a command."""
+
+
 def _arguments(arguments: list[str]) -> list[str]:
     """Return the arguments with defaults filled in: ``run``, and the value of ``--clean``."""
     arguments = ["--clean=all" if argument == "--clean" else argument for argument in _expanded(arguments)]
-    if arguments and arguments[0].startswith("-") and arguments[0] not in _OWN_OPTIONS:
+    if not arguments or arguments[0] in _OWN_OPTIONS:
+        return arguments
+    if arguments[0].startswith("-") or arguments[0].lower().endswith(_PROFILE_ENDINGS):
         return ["run", *arguments]
     return arguments
 

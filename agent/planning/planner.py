@@ -155,7 +155,7 @@ class Planner:
                     remedy=f"groups: {', '.join(sorted(GROUPS))}",
                 )
         check(self.profile, self.variables)
-        problems = []
+        problems: dict[str, ProfileError] = {}
         for element in self.profile.elements():
             try:
                 if is_group(element):
@@ -165,13 +165,13 @@ class Planner:
             except VariableUnavailableError:
                 continue
             except ProfileError as error:
-                problems.append(error)
+                problems.setdefault(str(error), error)  # one parameter may be wrong for several elements
         if len(problems) == 1:
-            raise problems[0]
+            raise next(iter(problems.values()))
         if problems:
             raise ProfileError(
-                f"{len(problems)} elements of the profile have problems",
-                details=tuple(line for problem in problems for line in str(problem).splitlines()),
+                f"the profile has {len(problems)} problems",
+                details=tuple(line for problem in problems for line in problem.splitlines()),
             )
 
     def check_host(self, facts: Facts) -> None:

@@ -23,6 +23,8 @@ MAXIMUM_BYTES = 1 << 20
 """A longer file is not a profile."""
 
 _EXTENSIONS = (".yaml", ".yml", ".json")
+_SHOWN = 5
+"""Profiles of a folder that an error names."""
 _EXAMPLES = "examples"
 """The subfolder of more installed profiles: examples/FIO."""
 _PARAMETER = re.compile(r"  ['\"]?([\w.-]+)['\"]?\s*:")
@@ -128,7 +130,19 @@ def find(reference: str, *, search: Sequence[Traversable] | None = None) -> Sour
     if stem in by_stem and stem != wanted:  # VirtualClient's name of a profile that vcagent has in YAML
         return _read(by_stem[stem], str(by_stem[stem]))
     what = "is a folder, not a profile" if is_folder else "is neither an installed profile nor a file"
-    raise ProfileError(f"'{reference}' {what}", remedy=_suggestion(path.name, known))
+    near = _files_near(path)
+    remedy = f"did you mean {', '.join(map(str, near))}?" if near else _suggestion(path.name, known)
+    raise ProfileError(f"'{reference}' {what}", remedy=remedy)
+
+
+def _files_near(path: Path) -> list[Path]:
+    """Return the profiles in a folder, or the files that a path without extension or in other case means."""
+    with suppress(OSError):
+        if path.is_dir():
+            return sorted(file for file in path.iterdir() if file.name.lower().endswith(_EXTENSIONS))[:_SHOWN]
+        meant = {path.name.lower() + ending for ending in ("", *_EXTENSIONS)}
+        return sorted(file for file in path.parent.iterdir() if file.name.lower() in meant and file.is_file())
+    return []
 
 
 def _suggestion(reference: str, known: Mapping[str, Traversable]) -> str:

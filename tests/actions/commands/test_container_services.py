@@ -120,7 +120,8 @@ def test_a_run_killed_while_its_server_ran_is_resumed(agent: Agent, tmp_path: Pa
     assert taken.stdout == b"", "nothing listens there any longer"
 
 
-def test_a_server_in_a_container_stays_after_the_run(agent: Agent, tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", ["docker", "clean"])
+def test_a_server_in_a_container_stays_after_the_run(agent: Agent, tmp_path: Path, by: str) -> None:
     folders = ("--package-dir", str(tmp_path / "packages"))
     ended = agent.run("run", agent.profile(service("bridge"), "true"), "--keep-serving", *folders)
     assert ended.returncode == ExitCode.OK, ended.stdout + ended.stderr
@@ -130,7 +131,11 @@ def test_a_server_in_a_container_stays_after_the_run(agent: Agent, tmp_path: Pat
     fetch = agent.engine.beside("busybox", "wget", "-q", "-O", "-", f"{serving['url']}/health")
     assert subprocess.run(fetch, capture_output=True, check=True).stdout == b"ready\n"
     assert f"stop it: {serving['stop']}" in " ".join(ended.stderr.split())
-    subprocess.run(["sh", "-c", serving["stop"]], env=agent.environment, capture_output=True, check=True)
+    if by == "clean":
+        cleaned = agent.run("clean", "--dependencies", "--yes")
+        assert cleaned.returncode == ExitCode.OK, cleaned.stdout + cleaned.stderr
+    else:
+        subprocess.run(["sh", "-c", serving["stop"]], env=agent.environment, capture_output=True, check=True)
     assert agent.engine.docker("ps", "--all", "--quiet") == ""
     assert json.loads(agent.run("runs", "--json").stdout)["runs"][0]["serving"] is None
 

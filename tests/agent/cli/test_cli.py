@@ -53,6 +53,8 @@ def vcagent(
         (["--profile", "P"], ["run", "--profile", "P"]),
         (["-p", "P", "--clean"], ["run", "-p", "P", "--clean=all"]),
         (["plan", "--profile", "P"], ["plan", "--profile", "P"]),
+        (["MY-BENCH.yaml", "--yes"], ["run", "MY-BENCH.yaml", "--yes"]),
+        (["./p.JSON"], ["run", "./p.JSON"]),
         (["--help"], ["--help"]),
         ([], []),
     ],
@@ -365,3 +367,17 @@ def test_fleet_hosts_shows_no_secret_and_says_what_a_limit_does_not_fit(
     assert "***" in out
     assert "lanted" not in out + err
     assert "warning: --limit 'gone' matches no host" in err
+
+
+def test_one_parameter_that_is_wrong_for_several_elements_is_one_problem(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "P.yaml"
+    path.write_text(
+        "Description: A test.\nParameters: {Limit: soon}\nActions:\n"
+        "- Type: SequentialExecution\n  Parameters: {ForEach: {Name: [a, b]}}\n  Components:\n"
+        "  - {Type: ExecuteCommand, Parameters: {Command: 'true', Timeout: $.Parameters.Limit}}\n"
+    )
+    code, _, err = vcagent(capsys, monkeypatch, "plan", str(path))
+    assert code == ExitCode.PROFILE_INVALID
+    assert err.count("soon") == 1

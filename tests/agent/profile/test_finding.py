@@ -62,8 +62,13 @@ def test_a_missing_one_names_the_nearest(folder: Path) -> None:
     with pytest.raises(ProfileError, match="'PERF-GPU-MLPREF' is neither") as caught:
         find("PERF-GPU-MLPREF", search=[folder])
     assert caught.value.remedy == "did you mean PERF-GPU-MLPERF (a profile)?"
-    with pytest.raises(ProfileError, match="is a folder"):
+    with pytest.raises(ProfileError, match="is a folder") as caught:
         find(str(folder), search=[folder])
+    assert f"{folder / 'SETUP-GPU.json'}" in (caught.value.remedy or "")
+    for name in ("SETUP-GPU", "setup-gpu", "setup-gpu.Json"):
+        with pytest.raises(ProfileError, match="is neither") as caught:
+            find(str(folder / name), search=[])
+        assert caught.value.remedy == f"did you mean {folder / 'SETUP-GPU.json'}?"
 
 
 @pytest.mark.parametrize("reference", ["", "~nobody-of-that-name/x.yaml", "x" * 5000, "a/\0"])
