@@ -42,18 +42,16 @@ def status(
 
         print_document(TelemetryStatusDocument, {"sinks": rows})
         return
-    from rich.markup import escape
-
     from agent.core.terminal import plain_table, safe_console
 
     table = plain_table("run", "sink", "delivered", "waiting", "refused", "last success (UTC)", "last error")
     for row in rows:
         table.add_row(
             row["run_id"], row["sink"], str(row["delivered"]), str(row["waiting"]), str(row["refused"]),
-            (row["last_success"] or "")[:19].replace("T", " "), escape(row["error"] or ""),
+            (row["last_success"] or "")[:19].replace("T", " "), row["error"] or "",
         )  # fmt: skip
         for piece, reason in row["refused_pieces"].items():
-            table.add_row("", "", "", "", escape(piece), "", escape(reason))
+            table.add_row("", "", "", "", piece, "", reason)
     safe_console().print(table if rows else f"no run in {results_dir} has a sink besides its own files")
 
 

@@ -216,7 +216,11 @@ class _Worker(threading.Thread):
         more = f"; it refused {refused}" if refused else ""
         count = journal.last_record_id() - journal.sink_position(name)[0]
         why = self._error or "it was too slow"
-        what = f"{count} records are" if count else "the run's log, outcomes or files are"
+        what = (
+            f"{count_of(count, 'record')} {'is' if count == 1 else 'are'}"
+            if count
+            else "the run's log, outcomes or files are"
+        )
         return f"{what} not delivered to the sink {name} yet: {why}{more}"
 
     def run(self) -> None:
@@ -278,7 +282,7 @@ def _refused(journal: Journal, name: str) -> str:
         told.append(count_of(records, "record"))
     if pieces := journal.refused_pieces(name):
         first, reason = next(iter(pieces.items()))
-        others = f" and {len(pieces) - 1} others" if len(pieces) > 1 else ""
+        others = f" and {count_of(len(pieces) - 1, 'other')}" if len(pieces) > 1 else ""
         told.append(f"{first}{others} ({reason})")
     return " and ".join(told)
 

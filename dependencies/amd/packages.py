@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from agent.component.component import Step, StepContext, StepOutcome
 from agent.component.downloads import Download
+from agent.core.counts import count_of
 from agent.core.errors import HostError
 from agent.facts import Facts
 from agent.facts.bundle import bundle_of
@@ -179,7 +180,7 @@ class AmdPackages:
             # The record comes first: a hold without it would be taken for somebody else's.
             write_system_file(path, exclusion_text(now).encode())
             run_apt(context, ["apt-mark", "hold", *now], self.lock_timeout_s)
-            return StepOutcome(f"{len(now)} packages")
+            return StepOutcome(count_of(len(now), "package"))
 
         undo = {
             "unhold": sorted(held),
@@ -215,7 +216,7 @@ class AmdPackages:
         def lock(context: StepContext) -> StepOutcome:
             now = context.facts.fresh()
             write_system_file(path, text(now).encode())
-            return StepOutcome(f"{len(amd_packages(now[INSTALLED_PACKAGES]))} packages")
+            return StepOutcome(count_of(len(amd_packages(now[INSTALLED_PACKAGES])), "package"))
 
         if changing or not locked(facts):
             reason = "amdgpu and ROCm belong together" if changing else "AMD's packages are not held"
@@ -248,7 +249,7 @@ class AmdPackages:
 
         def run(context: StepContext) -> StepOutcome:
             run_apt(context, command, self.lock_timeout_s)
-            return StepOutcome(f"{len(names)} packages")
+            return StepOutcome(count_of(len(names), "package"))
 
         return [Step("release", "vcagent holds the versions before", run, shlex.join(command))]
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, field_validator, model_validator
 
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
+from agent.core.counts import count_of
 from agent.core.errors import ActionFailedError, DependencyFailedError, HostError, LiftedBy
 from agent.facts.agent_paths import PACKAGE_DIR, lift_of_path
 from agent.facts.files import exists, link_target
@@ -153,7 +154,7 @@ class LlamaCppInstallation(Dependency):
         passed = "" if parameters.prebuilt else passed_over(facts, parameters.backend)
         if not reason and target == folder:
             build = facts[llamacpp_build(folder / "bin" / parameters.tools[0])]
-            there = f"{folder} has {len(parameters.tools)} programs of {build}"
+            there = f"{folder} has {count_of(len(parameters.tools), 'program')} of {build}"
             return Plan(nothing_to_do="; ".join(filter(None, (there, passed))))
         undo = {"folder": str(folder), "link": str(link)}
         holds = lambda fresh: not self.plan(fresh).steps  # noqa: E731 - two steps share it
@@ -316,7 +317,7 @@ class LlamaCppInstallation(Dependency):
                     shutil.rmtree(tree, ignore_errors=True)
             point_link(context.package_dir / self.parameters.package_name, folder)
         build = context.facts.fresh()[llamacpp_build(folder / "bin" / self.parameters.tools[0])]
-        return StepOutcome(f"{len(self.parameters.tools)} programs of {build} in {folder}")
+        return StepOutcome(f"{count_of(len(self.parameters.tools), 'program')} of {build} in {folder}")
 
     def _last_words(self, context: StepContext, folder: Path) -> tuple[str, ...]:
         """Return output of programs that do not print their build, such as the name of a missing library."""

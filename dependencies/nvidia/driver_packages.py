@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent.component.component import Step, StepContext, StepOutcome
+from agent.core.counts import count_of
 from agent.core.errors import DependencyFailedError, HostError
 from agent.facts.dkms import NVIDIA_MODULE_FILE
 from agent.facts.files import text_of
@@ -406,12 +407,12 @@ class DriverPackages:
         names = self._names(context.facts.fresh())
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, exclusion_text(names))
-        return StepOutcome(f"{len(names)} packages")
+        return StepOutcome(count_of(len(names), "package"))
 
     def _hold(self, context: StepContext) -> StepOutcome:
         names = sorted(self._names(context.facts.fresh()))
         run_apt(context, ["apt-mark", "hold", *names], self.lock_timeout_s)
-        return StepOutcome(f"{len(names)} packages")
+        return StepOutcome(count_of(len(names), "package"))
 
     def _require_no_foreign_hold(self, facts: Facts, chosen: Candidate) -> None:
         """Refuse to change packages that others hold; those in vcagent's file of exclusions are its own."""

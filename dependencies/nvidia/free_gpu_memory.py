@@ -191,7 +191,7 @@ class FreeGpuMemory(Dependency):
             for process in processes_carrying(RUN_VARIABLE, run)
             if process.pid in pids
         ]
-        context.progress.update(f"ending {len(ours)} processes")
+        context.progress.update(f"ending {len(ours)} process{'es' if len(ours) > 1 else ''}")
         end_all(ours, _GRACE_S)
         deadline = time.monotonic() + _RELEASE_S
         while _short(self._memory(context.facts.fresh()), share) and time.monotonic() < deadline:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from agent.component.component import Step, StepContext, StepOutcome
+from agent.core.counts import count_of
 from agent.core.errors import DependencyFailedError, HostError
 from agent.facts.files import text_of
 from agent.facts.package_solutions import dnf_solution
@@ -126,7 +127,7 @@ class RpmDriverPackages(DriverPackages):
             def lock(context: StepContext) -> StepOutcome:
                 now = context.facts.fresh()
                 write_system_file(path, self._locks(now).encode())
-                return StepOutcome(f"{len(self._packages(now))} packages")
+                return StepOutcome(count_of(len(self._packages(now)), "package"))
 
             # A driver that was locked may no longer be locked after the change.
             holds = None if self._locked(facts) else self._locked

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from agent.component.downloads import run_captured
+from agent.core.counts import count_of
 from agent.core.errors import HostError, LiftedBy
 from agent.core.safe_files import make_folder
 from agent.facts.bundle import WHEELS
@@ -81,7 +82,9 @@ def fetch_wheels(
         options.append("--no-deps")
     if fetching.wheels:
         options += ["--no-index", f"--find-links={fetching.wheels.expanduser().absolute()}"]
-    fetching.say(f"wheels of {len(requirements)} requirements for Python {version} on {python.machine}")
+    fetching.say(
+        f"wheels of {count_of(len(requirements), 'requirement')} for Python {version} on {python.machine}"
+    )
     there = json.dumps(marker_variables(python.version, python.machine))
     done = run_captured(
         # A requirement may have a marker, which pip takes from a file or from one argument.

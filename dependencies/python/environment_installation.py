@@ -16,6 +16,7 @@ from pydantic import Field, field_validator, model_validator
 
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
 from agent.component.downloads import Download, not_carried
+from agent.core.counts import count_of
 from agent.core.errors import ActionFailedError, DependencyFailedError, HostError, LiftedBy
 from agent.core.safe_files import make_folder
 from agent.facts.agent_paths import PACKAGE_DIR, lift_of_path
@@ -136,7 +137,7 @@ class PythonEnvironmentInstallation(Dependency):
         link, target = package_link(facts, parameters.package_name, "an environment")
         reason = self._wrong(facts, folder, python)
         if not reason and target == folder:
-            return Plan(nothing_to_do=f"{folder} has all {len(parameters.everything)} requirements")
+            return Plan(nothing_to_do=f"{folder} has all requirements")
         tools: list[Step] = []
         if reason:
             self._check_host(facts, python)
@@ -331,7 +332,7 @@ class PythonEnvironmentInstallation(Dependency):
                 self._fill(context, fill, folder)
                 self._finish(context, python, folder)
             point_link(context.package_dir / self.parameters.package_name, folder)
-        return StepOutcome(f"{len(self.parameters.everything)} requirements in {folder}")
+        return StepOutcome(f"{count_of(len(self.parameters.everything), 'requirement')} in {folder}")
 
     def _fill(self, context: StepContext, command: Sequence[str], folder: Path) -> None:
         requirements, addresses = split_git_credentials(self.parameters.everything)

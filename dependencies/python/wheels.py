@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from agent.facts.python import PythonInterpreter
 
 _LIMIT_S = 180
-"""An emulated host takes half a minute; an index that does not answer takes a minute."""
+"""An emulated host takes half a minute; an index that does not answer takes 20 s."""
 _ASK = """\
 import json, sys
 from pip._internal.cli.cmdoptions import make_target_python
@@ -32,7 +32,7 @@ from pip._internal.commands import create_command
 from pip._internal.models.target_python import TargetPython
 
 command = create_command("download")
-options, _ = command.parse_args(["--quiet", "--retries=0", *sys.argv[2:]])
+options, _ = command.parse_args(["--quiet", "--retries=0", "--timeout=5", *sys.argv[2:]])
 found = {}
 with command.main_context():
     session = command.get_default_session(options)

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent.core.counts import count_of
 from agent.core.errors import ParseError
 from agent.core.records import ParsedOutput, Reason, Validity, Verdict
 from parsers.loadgen.detail import (
@@ -160,10 +161,12 @@ def _from_detail(
         nothing = not any(key.startswith("result_") for key in log.values)
     if nothing:
         raise ParseError(
-            f"the log ends before any result, after {log.records} records",
+            f"the log ends before any result, after {count_of(log.records, 'record')}",
             where=str(log.path),
             remedy="the test was killed or is still running: see the harness's own log, then run it again",
-            details=tuple(f"error: {text} ({count} times)" for text, count in log.errors.distinct.items()),
+            details=tuple(
+                f"error: {text} ({count_of(count, 'time')})" for text, count in log.errors.distinct.items()
+            ),
         )
     start = _start(log)
     end = start + timedelta(milliseconds=log.last_time_ms) if start and log.last_time_ms else None

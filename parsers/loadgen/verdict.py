@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agent.core.counts import count_of
 from agent.core.records import Reason, Validity, Verdict
 from parsers.loadgen.agreement import contradictions, differences
 from parsers.loadgen.constraints import missed_constraints
@@ -270,7 +271,7 @@ def _disagreements(log: DetailLog, summary: SummaryLog | None) -> Iterator[Reaso
             code="foreign_records",
         )
     if inner := list(contradictions(log)):
-        text = f"the log contradicts itself ({len(inner)} times): {inner[0]}"
+        text = f"the log contradicts itself ({count_of(len(inner), 'time')}): {inner[0]}"
         yield Reason(text, "run the test again: the log was changed or damaged", code="contradiction")
     if summary is None or log.is_summary:
         return
