@@ -131,7 +131,7 @@ def score(outputs: Path, samples: SampleSet, asked: int | None = None) -> Score:
     needed = len(samples.ids) if not asked else min(asked, len(samples.ids))
     known = sum(name in texts for name in samples.ids)
     if known < needed or len(texts) > known:
-        foreign = f", {len(texts) - known} others are not in the set" if len(texts) > known else ""
+        foreign = f", {len(texts) - known} more not in the set" if len(texts) > known else ""
         raise ParseError(
             f"{known} of {needed} samples of {samples.name} were answered{foreign}",
             where=str(outputs),

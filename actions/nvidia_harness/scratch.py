@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from actions.nvidia_harness.expected_files import lacking
+from agent.core.counts import count_of
 from agent.core.errors import HostError, InterruptedRunError
 from agent.core.safe_files import give_to, make_folder, open_file
 from agent.facts.base import Fact
@@ -218,7 +219,7 @@ class Scratch:
             (target / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.move(folder / path, target / path)
             _remove_empty((folder / path).parent, folder)
-        return f"{len(doubtful)} files of an interrupted {stage.target} were moved to {target}"
+        return f"moved {count_of(len(doubtful), 'file')} of an interrupted {stage.target} to {target}"
 
 
 def bytes_made(record_path: Path) -> Fact[int | None]:

@@ -27,7 +27,7 @@ def read_document(source: Source) -> Document:
         document = read(source.text)
     except SyntaxProblem as problem:
         raise ProfileError(
-            f"no {source.format.upper()} at column {problem.column}: {problem.message}",
+            f"not valid {source.format.upper()} at column {problem.column}: {problem.message}",
             where=str(Location(source.label, problem.line)),
         ) from None
     problems = Problems()

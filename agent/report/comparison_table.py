@@ -75,6 +75,9 @@ def _print_metrics(metrics: list[ComparedMetric], letter: str, console: Console)
             table.add_row(*_row(one, marks))
     console.print()
     console.print(table)
+    if repeated := next((one.repeats for one in metrics if one.repeats != (1, 1)), None):
+        first, second = repeated
+        console.print(Text(f"({first}, {second}): {first} runs of A, {second} of {letter}", style="dim"))
     for note, number in notes.items():
         console.print(Text(f"[{number}] {note}", style="dim"))
 

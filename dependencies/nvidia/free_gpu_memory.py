@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
 from agent.component.parameter_types import Share, laid_over
+from agent.core.counts import count_of
 from agent.core.errors import HostError, LiftedBy
 from agent.facts.gpu_memory import GPU_MEMORY_HOLDERS
 from agent.facts.gpus import GPUS
@@ -118,7 +119,9 @@ class FreeGpuMemory(Dependency):
         short = _short(memory, share)
         if not short:
             least = min(gpu.free_bytes / gpu.total_bytes for gpu in memory)
-            return Plan(nothing_to_do=f"at least {least:.0%} of each of {len(memory)} GPUs' memory is free")
+            return Plan(
+                nothing_to_do=f"at least {least:.0%} of the memory of {count_of(len(memory), 'GPU')} is free"
+            )
         uuids = {gpu.uuid for gpu in short}
         holders = [holder for holder in facts[GPU_MEMORY_HOLDERS] if uuids.intersection(holder.uuids)]
         own = facts[USER].name

@@ -10,6 +10,7 @@ from pydantic import Field, field_validator
 
 from agent.component.component import ComponentParameters, Dependency, Plan
 from agent.component.parameter_types import laid_over
+from agent.core.counts import count_of
 from agent.core.errors import HostError, LiftedBy
 from agent.facts.amd_gpus import AMD_GPUS
 from agent.facts.gpus import GPUS
@@ -181,7 +182,8 @@ def _nvidia_gpus(facts: Facts, wanted: str) -> tuple[Gpu, ...]:
     gpus = visible_gpus(facts)
     if not gpus and facts[GPUS]:
         raise HostError(
-            f"CUDA_VISIBLE_DEVICES={facts[VISIBLE_DEVICES]} leaves none of {len(facts[GPUS])} GPUs",
+            f"CUDA_VISIBLE_DEVICES={facts[VISIBLE_DEVICES]} leaves none of "
+            f"{count_of(len(facts[GPUS]), 'GPU')}",
             remedy="name them by their places (0,1) or UUIDs as nvidia-smi -L has them; instances (MIG) "
             "cannot be used",
             lifted_by=LiftedBy.DRIVER,
@@ -217,7 +219,7 @@ def _amd_gpus(facts: Facts, wanted: str) -> tuple[Gpu, ...]:
         variable = "CUDA_VISIBLE_DEVICES" if named is None else "HIP_VISIBLE_DEVICES"
         named = facts[VISIBLE_DEVICES] if named is None else named
         raise HostError(
-            f"{variable}={named} leaves none of {len(on_bus)} GPUs",
+            f"{variable}={named} leaves none of {count_of(len(on_bus), 'GPU')}",
             remedy="name them by their places, such as 0,1",
             lifted_by=LiftedBy.NOTHING,
         )

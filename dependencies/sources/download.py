@@ -12,6 +12,7 @@ import urllib.request
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from agent.core.counts import count_of
 from agent.core.errors import DependencyFailedError, InterruptedRunError
 from agent.core.safe_files import make_folder, open_file, replace_text
 
@@ -116,7 +117,7 @@ def download(
             reason = _refusal(url, error)
             if reason or attempt == _ATTEMPTS:
                 raise DependencyFailedError(
-                    reason or f"{url} broke off {attempt} times: {error}",
+                    reason or f"{url} broke off {count_of(attempt, 'time')}: {error}",
                     remedy="see whether this host reaches it (proxy, route, DNS), then run again: what has "
                     "arrived is kept",
                 ) from error

@@ -219,7 +219,7 @@ def test_a_sample_without_an_answer_is_an_error_unless_fewer_were_asked(tmp_path
 def test_answers_of_another_set_are_an_error(tmp_path: Path) -> None:
     samples = open_sample_set("simple-facts").first(1, tmp_path / "part")
     outputs = write_outputs(tmp_path / "outputs.jsonl", {"fact-000": " Paris", "other": ""})
-    with pytest.raises(ParseError, match="1 others are not in the set"):
+    with pytest.raises(ParseError, match="1 more not in the set"):
         score(outputs, samples)
 
 

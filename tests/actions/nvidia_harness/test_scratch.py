@@ -108,7 +108,7 @@ def test_what_a_killed_stage_had_made_is_moved_aside(scratch: Scratch) -> None:
     half = put(scratch, "squad/dev-v1.1.json", "ha")
     assert scratch.why_due(STAGE, "v4.1") == "it was begun before but did not end"
     moved = scratch.begin(STAGE, "v4.1")
-    assert moved.startswith("1 files of an interrupted download_data were moved to ")
+    assert moved.startswith("moved 1 file of an interrupted download_data to ")
     assert not half.exists()
     assert kept.read_text() == "somebody's"
     (aside,) = scratch.path.glob(".vcagent/incomplete/*/squad/dev-v1.1.json")

@@ -116,8 +116,8 @@ def test_a_profile_means_the_same_after_conversion(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "source", "message"),
     [
-        ("{", "json", "profile:1: no JSON at column 2"),
-        ("a: [", "yaml", "no YAML at column"),
+        ("{", "json", "profile:1: not valid JSON at column 2"),
+        ("a: [", "yaml", "not valid YAML at column"),
         ('{"a": "\\ud800"}', "json", "half of a surrogate pair"),
         ('{"a": 1, "a": 2}', "json", "stands twice"),
     ],

@@ -103,7 +103,7 @@ def test_an_agent_that_was_killed_goes_on_where_it_was(
 ) -> None:
     monkeypatch.setattr(downloading, "_ATTEMPTS", 1)
     site.cuts = [100_000]
-    with pytest.raises(DependencyFailedError, match="broke off 1 times") as error:
+    with pytest.raises(DependencyFailedError, match="broke off 1 time") as error:
         fetch(site, context)
     assert "what has arrived is kept" in (error.value.remedy or "")
     assert not target(context).exists()

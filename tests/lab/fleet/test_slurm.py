@@ -192,7 +192,7 @@ def test_too_many_failures_leave_the_others_out_of_the_queue(
     profile = slurm_controller.write_profile("sh -c 'exit 3'")
     fleet = slurm_controller.fleet(*run(inventory, profile, "--batch=1", "--max-failures=0"), exit_code=10)
     assert [host["phase"] for host in fleet["hosts"].values()] == ["failed"] + ["not started"] * 3
-    assert fleet["stopped"] == "1 hosts failed, more than 0"
+    assert fleet["stopped"] == "1 host failed, more than 0"
     await_(lambda: slurm.call("squeue", "-h") == "")
 
 
