@@ -30,7 +30,9 @@ _PER_QUERY, _PER_SAMPLE = "per-query latency", "per-sample latency"
 _TARGET = re.compile(r"(\d{1,3}(?:\.\d)?)th (first token )?percentile latency \(ns\)")
 _ROUNDED = 0.5  # a percentile is written without decimals until 5.0.14
 _ESTIMATE = re.compile(r"Early stopping (\d{1,3}(?:\.\d)?)th percentile estimate: (\d{1,19})\b")
-_COUNT = re.compile(r"^(no|\d+) (errors?|warnings?) encountered", re.IGNORECASE)
+_COUNT = re.compile(
+    r"(no|\d+) (errors?|warnings?) encountered(?: during test\.|\. See detailed log\.)", re.IGNORECASE
+)
 _PERCENTILE_KEY = "effective_target_latency_percentile"
 _EXPONENT = 3  # signs of an exponent that a float can have, such as -12
 _HEADERS = {"scenario", "mode", "result is"}
@@ -130,7 +132,7 @@ def read_summary(path: Path) -> SummaryLog:
         if stripped == TITLE:
             log.titles += 1
             place = ""
-        elif counted := _COUNT.match(stripped):
+        elif counted := _COUNT.fullmatch(stripped):
             _count(log, counted)
         name, separator, value = (part.strip() for part in line.partition(":"))
         name = name.lower()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
 from actions.commands.services import CommandService
@@ -109,6 +111,14 @@ def test_the_fact_is_that_of_the_namespace() -> None:
     assert Facts(LocalHost())[LOOPBACK], "this test needs a host with a loopback interface that is up"
     program = "from agent.facts import Facts, LocalHost; from agent.facts.loopback import LOOPBACK; "
     assert in_a_new_network("-c", f"{program}print(Facts(LocalHost())[LOOPBACK])").stdout == "False\n"
+
+
+def test_a_host_that_does_not_say_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unsupported() -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(psutil, "net_if_stats", unsupported)
+    assert Facts(LocalHost())[LOOPBACK]
 
 
 @needs_namespace

@@ -109,3 +109,12 @@ def test_no_line_may_come_twice(run: Run) -> None:
             pair = pair_of(run)
             getattr(pair, which).insert(at, line)
             assert validity_of(pair) is not Validity.VALID, line
+
+
+@pytest.mark.parametrize("run", RUNS[:2], ids=lambda run: f"{run.version}-{run.scenario}")
+def test_a_summary_cut_within_its_last_line_is_never_valid(run: Run) -> None:
+    pair = pair_of(run)
+    text = "".join(pair.summary).rstrip("\n")
+    for length in range(len(text) - len("No errors encountered during test."), len(text)):
+        pair.summary = [text[:length]]
+        assert validity_of(pair) is not Validity.VALID, text[-50:length]
