@@ -80,7 +80,7 @@ STORED = "rules:\n  a: {function: value, criteria: x > 1, metrics: [m], store: t
     [
         ("", "no rules"),
         ("rules: {}", "no rules"),
-        ("rules: [", "no YAML"),
+        ("rules: [", "not valid YAML"),
         ("rule: {}", "did you mean rules"),
         ("rules:\n  a: {}\n  a: {}", "stands twice"),
         ("rules:\n  a: 5", "rules.yaml:2: rule a: it has no keys"),
