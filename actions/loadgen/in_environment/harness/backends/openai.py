@@ -37,6 +37,9 @@ _MOMENTS = 3
 """Number of arrival times kept for the text of a reply: of the first, second and last part."""
 _WITH_TOKEN_IDS = {"return_token_ids": True, "return_tokens": True, "verbose": True}
 """Fields by which vLLM (the first one) and llama.cpp's server send an answer's token ids."""
+_CLOSING = {"llamacpp"}
+"""Owners of the models of servers that announce keep-alive, but close a connection after a streamed reply:
+the next request would race with the end of its connection."""
 _RESERVED = ("model", "prompt", "messages", "max_tokens", "stream", "stream_options")
 _PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
 
@@ -103,6 +106,7 @@ class OpenAIBackend:
         self._tasks: set[asyncio.Task[None]] = set()
         self._session: aiohttp.ClientSession | None = None
         self._fresh: aiohttp.ClientSession | None = None
+        self._usual: aiohttp.ClientSession | None = None
         self.version = f"aiohttp {aiohttp.__version__}"
         self.stats = BackendStats()
 
@@ -113,6 +117,7 @@ class OpenAIBackend:
         models, server = await self._models()
         served = self._choose(models)
         self._model, self._owner = str(served["id"]), str(served.get("owned_by"))
+        self._usual = self._fresh if self._owner in _CLOSING else self._session
         self._names = (self._model, *map(str, served.get("aliases", ())), str(served["listed"]))
         if server:
             self.version += f"; {server}"
@@ -218,7 +223,7 @@ class OpenAIBackend:
         """Send one sample and report its answer; retry once on a stale connection."""
         try:
             try:
-                await self._request(self._session, sample_id, index, sink)
+                await self._request(self._usual, sample_id, index, sink)
             except _NoReplyError:
                 self.stats.retries += 1
                 await self._request(self._fresh, sample_id, index, sink)

@@ -54,6 +54,7 @@ def test_llama_cpps_server_is_measured(
     assert result["token_count_sources"] == {"usage": result["completed"]}
     assert result["output_tokens"] == 8 * result["completed"]
     assert result["cached_tokens"] == 0
+    assert result["retries"] == 0, "each request has a connection of its own"
     assert outcome.detail()["num_errors"] == 0
 
 
