@@ -89,7 +89,7 @@ REFUSED = {
     },
     "SETUP-GPU-AMD": {"AmdRocmInstallation": "no AMD GPU"},
 }
-"""What the recorded host lacks, by the words of the refusals."""
+"""Words of the refusals for parts that the recorded host lacks."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""How the libraries of an extra are installed beside the agent."""
+"""The remedy that installs the libraries of an extra beside the agent."""
 
 from __future__ import annotations
 

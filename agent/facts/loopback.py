@@ -1,4 +1,4 @@
-"""Whether programs of this host can reach each other at 127.0.0.1."""
+"""Reads the state of the loopback interface, by which programs of a host reach each other at 127.0.0.1."""
 
 from __future__ import annotations
 

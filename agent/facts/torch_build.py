@@ -27,7 +27,7 @@ class TorchBuild:
     """An environment's torch.
 
     Args:
-        version: its version, such as ``2.11.0+rocm7.1``; empty if there is no torch.
+        version: torch's version, such as ``2.11.0+rocm7.1``; empty if torch is not installed.
         hip: the version of ROCm's HIP that it is built for; empty if it is built for other devices.
     """
 
@@ -42,7 +42,7 @@ def torch_build_of(text: str) -> TorchBuild:
 
 
 def torch_build(environment: Path) -> Fact[TorchBuild | None]:
-    """Return the fact of an environment's torch; None if there is no interpreter that runs."""
+    """Return the fact of an environment's torch; its value is None if the interpreter does not run."""
     command = [str(environment / "bin" / "python"), "-I", "-c", _PROGRAM]
 
     def read(host: Host) -> TorchBuild | None:

@@ -46,7 +46,7 @@ class Serving:
 
     @property
     def shown(self) -> str:
-        """What it serves and where, for a person."""
+        """The model, or else the service, with its address."""
         return f"{self.model or self.name} at {self.url}"
 
     def write(self, run_dir: Path) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 _ROUNDS = 3
-"""How often packages that would get another version than the driver's are asked for in its version."""
+"""The most rounds of the search. Each pins packages that would otherwise not get the driver's version."""
 
 
 def driver_download(

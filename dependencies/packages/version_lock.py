@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from dependencies.packages.version_lock_toml import foreign_entries, with_entries
+from dependencies.packages.version_lock_toml import foreign_entries, with_entries, with_epoch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -30,7 +30,7 @@ def _block(begin: str) -> re.Pattern[str]:
 
 def lock_line(name: str, version: str) -> str:
     """Return the line for a package: ``nvidia-driver-cuda-3:550.90.07-1.el9.*``."""
-    return f"{name}-{version if ':' in version else f'0:{version}'}.*"
+    return f"{name}-{with_epoch(version)}.*"
 
 
 def with_locks(text: str | None, packages: Mapping[str, str], begin: str = NVIDIA_LOCKS) -> str:

@@ -67,7 +67,7 @@ def foreign_entries(
     entries = [entry for entry in _ENTRY.split(text or "")[1:] if _comment(entry) not in ours]
     found: dict[str, None] = {}
     for name in changing:
-        version = _with_epoch(wanted[name]) if name in wanted else None
+        version = with_epoch(wanted[name]) if name in wanted else None
         locks = [entry for entry in entries if fnmatchcase(name, _value(entry, "name"))]
         if locks and all(_allows(entry, version) is False for entry in locks):
             found |= dict.fromkeys(map(_shown, locks))
@@ -77,11 +77,12 @@ def foreign_entries(
 def _entry(name: str, version: str, comment: str) -> str:
     return (
         f'[[packages]]\nname = "{name}"\ncomment = "{comment}"\n'
-        f'[[packages.conditions]]\nkey = "evr"\ncomparator = "="\nvalue = "{_with_epoch(version)}"\n'
+        f'[[packages.conditions]]\nkey = "evr"\ncomparator = "="\nvalue = "{with_epoch(version)}"\n'
     )
 
 
-def _with_epoch(version: str) -> str:
+def with_epoch(version: str) -> str:
+    """Return a version with its epoch, which is 0 if it has none: ``0:550.90.07-1.el9``."""
     return version if ":" in version else f"0:{version}"
 
 
@@ -112,7 +113,7 @@ def _allows(entry: str, version: str | None) -> bool | None:
     told: list[bool | None] = []
     for key, comparator, value in _conditions(entry):
         if key == "evr" and comparator in ("=", "!=") and version is not None:
-            told.append((_with_epoch(value) == version) is (comparator == "="))
+            told.append((with_epoch(value) == version) is (comparator == "="))
         else:
             told.append(None)
     return False if False in told else (None if None in told else True)

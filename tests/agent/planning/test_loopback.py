@@ -1,4 +1,4 @@
-"""What serves or asks at 127.0.0.1 is refused on a host whose loopback interface is down."""
+"""Actions that serve or ask at 127.0.0.1 are refused while the loopback interface is down."""
 
 from __future__ import annotations
 
