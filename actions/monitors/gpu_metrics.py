@@ -185,7 +185,7 @@ class GpuMetrics:
         """
         metrics = []
         for name in _SUMMED_UP:
-            found = history.statistic(column(self.gpu, name), start_s, end_s)
+            found = history.statistic(column(self.gpu, name), start_s, end_s, is_counted=name in _RATES)
             if found is None:
                 continue
             seen = share(found.covered_s, start_s, end_s)

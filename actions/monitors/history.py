@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 ROW_LIMIT = 86_400
 """Maximum number of rows: one day at one per second. Eight bytes per value: 50 MB for 8 GPUs after a day."""
 _MOSTLY = 0.5
-"""Share of a row that must be within a span for its value to count for the maximum of the span."""
+"""Share of a row that must be within a span, and of an interval that a row must last, for a maximum."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,8 @@ class Statistic:
 
     Args:
         mean: mean over the time for which the value is known.
-        maximum: maximum of the rows that are mostly within the span.
+        maximum: maximum of the rows that are mostly within the span and, if it was counted, not cut short;
+            of all rows if there is no such row.
         covered_s: seconds of the span for which the value is known.
     """
 
@@ -49,10 +50,15 @@ class History:
     """Rows of values, each for the time since the previous row; the oldest are dropped at the limit.
 
     Times are seconds of one clock. A value that was not measured is absent, in one row or in all.
+
+    Args:
+        limit: maximum number of rows.
+        interval_s: seconds that a row lasts, unless it is cut short.
     """
 
-    def __init__(self, limit: int = ROW_LIMIT) -> None:
+    def __init__(self, limit: int = ROW_LIMIT, interval_s: float = 0.0) -> None:
         self.limit = limit
+        self._interval_s = interval_s
         self._starts = array("d")
         self._ends = array("d")
         self._columns: dict[str, array[float]] = {}
@@ -79,15 +85,22 @@ class History:
         """Return the names of all values measured so far, in the order of their first appearance."""
         return list(self._columns)
 
-    def statistic(self, name: str, start_s: float, end_s: float) -> Statistic | None:
-        """Return mean and maximum of a value over a time span; None if it was not measured."""
+    def statistic(
+        self, name: str, start_s: float, end_s: float, *, is_counted: bool = False
+    ) -> Statistic | None:
+        """Return mean and maximum of a value over a time span; None if it was not measured.
+
+        ``is_counted`` says that the value is a rate or share over each row, not a reading at its end. The end
+        of a case cuts a row short; the rate over milliseconds is that of one burst, and no maximum.
+        """
+        shortest_s = _MOSTLY * self._interval_s if is_counted else 0.0
         total = covered_s = 0.0
         highest = highest_of_all = -math.inf
         for value, within_s, whole_s in self._values(name, start_s, end_s):
             total += value * within_s
             covered_s += within_s
             highest_of_all = max(highest_of_all, value)
-            if within_s >= _MOSTLY * whole_s:
+            if within_s >= _MOSTLY * whole_s and whole_s >= shortest_s:
                 highest = max(highest, value)
         if not covered_s:
             return None

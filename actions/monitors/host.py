@@ -41,6 +41,9 @@ _SUMMED_UP = {
 }
 """Metrics in a case's summary, of those emitted."""
 
+_COUNTED = ("ratio", "bytes/s")
+"""Units of values that are counted over an interval; the others are read at its end."""
+
 _READ_SLOWLY = ("cpu_temperature", "cpu_frequency")
 """Values that are read rarely, and hold until the next reading."""
 
@@ -268,7 +271,7 @@ class HostMonitor(IntervalMonitor):
         """Return mean and maximum of the host's metrics over a time span."""
         metrics = []
         for name, unit in _SUMMED_UP.items():
-            if found := self.history.statistic(name, start_s, end_s):
+            if found := self.history.statistic(name, start_s, end_s, is_counted=unit in _COUNTED):
                 seen = share(found.covered_s, start_s, end_s)
                 mean = _metric(f"{name}_mean", found.mean, unit, "mean while it ran")
                 highest = _metric(f"{name}_max", found.maximum, unit, "highest while it ran")

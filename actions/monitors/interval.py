@@ -71,7 +71,7 @@ class IntervalMonitor(Monitor):
 
     def __init__(self, parameters: ComponentParameters) -> None:
         super().__init__(parameters)
-        self.history = History()
+        self.history = History(interval_s=self.parameters.interval)
         self.clock = SteadyClock()
         self._turn = threading.Lock()
         self._watching: MonitorContext | None = None

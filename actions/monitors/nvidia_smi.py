@@ -38,6 +38,8 @@ _MOST_OF_LIMIT = 1.2
 """Largest credible ratio of a GPU's power to its limit; higher readings are faults of the sensor."""
 _MOST_ENERGY_OF_LIMIT = 2.0
 """Largest credible ratio for the power from its energy counter, which increases in steps."""
+_ENERGY_STEP_S = 0.1
+"""Longest time between two steps of the energy counter, in seconds (A100, H100: arXiv:2312.02741)."""
 _READ_SLOWLY = ("power_draw_average", "memory_temperature", "pcie_transmitted", "pcie_received")
 """Values read every SLOW_INTERVAL_S; they hold until the next reading."""
 
@@ -228,7 +230,11 @@ class NvidiaSmiMonitor(IntervalMonitor):
             if energy is None and power is not None:
                 energy = power * elapsed_s
             limit_watts = self._limit(watched)
-            if energy and limit_watts and energy > _MOST_ENERGY_OF_LIMIT * limit_watts * elapsed_s:
+            if (
+                energy
+                and limit_watts
+                and energy > _MOST_ENERGY_OF_LIMIT * limit_watts * (elapsed_s + _ENERGY_STEP_S)
+            ):
                 self._set_aside.append((now_s, gpu.index, energy / elapsed_s, limit_watts))
                 energy = None
             gauges |= {name: amount / elapsed_s for name, amount in grown.items()}

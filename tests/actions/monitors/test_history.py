@@ -29,6 +29,20 @@ def test_the_highest_is_that_of_the_span_not_of_its_neighbours() -> None:
     assert short.maximum == 900
 
 
+def test_a_rate_over_a_row_cut_short_is_no_maximum() -> None:
+    bursts = History(interval_s=1.0)
+    for start_s, end_s, rate in ((0.0, 1.0, 50.0), (1.0, 2.0, 60.0), (2.0, 2.01, 1600.0)):
+        bursts.add(start_s, end_s, {"sent": rate})
+    found, read = (bursts.statistic("sent", 0, 2.01, is_counted=counted) for counted in (True, False))
+    assert found is not None
+    assert read is not None
+    assert (found.maximum, read.maximum) == (60.0, 1600.0)
+    assert found.mean == pytest.approx((50 + 60 + 16) / 2.01)
+    only = bursts.statistic("sent", 2.0, 2.01, is_counted=True)
+    assert only is not None
+    assert only.maximum == 1600.0
+
+
 def test_what_was_not_measured_is_no_zero() -> None:
     some = history({"a": 1}, {"a": 1, "b": 4}, {"b": 8})
     assert some.statistic("b", 0, 3) == Statistic(6, 8, 2)

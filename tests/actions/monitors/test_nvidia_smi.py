@@ -105,14 +105,14 @@ def test_an_older_driver_tells_less(nvml_stand_in: NvmlStandIn) -> None:
 
 
 def test_records_and_summary(watch: Watch) -> None:
-    watch.measure(5, slow=True)
+    watch.measure(25, slow=True)
     summed = watch.summed_up()
     assert summed["gpu0_utilization_mean"] == pytest.approx(0.97)
     assert summed["gpu1_power_draw_instant_max"] == 410
     assert summed["gpu1_nvlink_received_mean"] == pytest.approx(1_024_000_000, rel=0.3)
     elapsed_s = time.monotonic() - watch.began_s
     assert 0.3 * elapsed_s * 810 < summed["gpu_energy"] < 1.5 * elapsed_s * 810
-    assert len(watch.values("gpu0_utilization")) == 5
+    assert len(watch.values("gpu0_utilization")) == 25
     assert len(watch.values("gpu0_power_limit")) == 1  # it did not change
     known = {metric.name: metric for metric in watch.emitted}
     assert known["gpu0_utilization"].metadata == {
@@ -127,7 +127,7 @@ def test_the_mean_power_is_energy_by_time_and_not_the_mean_of_instants(
     watch: Watch, nvml_stand_in: NvmlStandIn
 ) -> None:
     nvml_stand_in.set(watts=550)  # the value of each reading; the energy counter shows 400 W
-    watch.measure(6)
+    watch.measure(25)
     summed = watch.summed_up()
     assert summed["gpu0_power_mean"] == pytest.approx(400, rel=0.3)
     assert summed["gpu0_power_draw_instant_max"] == 550
@@ -145,6 +145,14 @@ def test_a_power_far_above_the_limit_is_set_aside(watch: Watch, nvml_stand_in: N
     assert set(watch.values("gpu0_power_set_aside")) == {921}
     told = "readings of power were set aside, the highest 921 W; its limit is 700 W"
     assert [warning.endswith(told) for warning in watch.summary().warnings] == [True, True]
+
+
+def test_steps_of_the_energy_counter_between_short_rows_are_kept(
+    watch: Watch, nvml_stand_in: NvmlStandIn
+) -> None:
+    watch.measure(25)  # 20 ms each; the counter makes a step each 100 ms, of five times that energy
+    assert watch.summary().warnings == ()
+    assert watch.summed_up()["gpu0_power_mean"] == pytest.approx(400, rel=0.4)
 
 
 @pytest.mark.parametrize(("clock", "is_told"), [(1947, False), (1600, True)])

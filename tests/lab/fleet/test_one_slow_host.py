@@ -31,6 +31,8 @@ pytestmark = pytest.mark.lab
 COUNT = 16
 SLOW = "link-7"
 WELL_BITS_PER_S, SLOW_BITS_PER_S = 400_000, 200_000
+BURST_BYTES = 4096
+"""Small beside what a link sends between two readings, so that the highest rate is that of the link."""
 METRIC = "mock/Offline/performance/samples_per_second"
 RULES = """\
 rules:
@@ -101,7 +103,7 @@ def linked_hosts(controller: Controller, docker_engine: DockerEngine, image: str
     for host in hosts:
         rate = SLOW_BITS_PER_S if host.name == SLOW else WELL_BITS_PER_S
         try:
-            host.run(f"tc qdisc add dev eth0 root tbf rate {rate}bit burst 16kb latency 400ms")
+            host.run(f"tc qdisc add dev eth0 root tbf rate {rate}bit burst {BURST_BYTES} latency 400ms")
         except RuntimeError as error:
             unavailable(f"this kernel has no token bucket filter (sch_tbf): {error}")
     yield hosts

@@ -12,6 +12,7 @@
  *     watts 921       the power that all GPUs read (0: as below)
  * Power is 400 W + 10 W for each GPU; energy grows with the clock accordingly.
  */
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,7 +136,8 @@ static void fill(Field *field, unsigned int index) {
     case 3: case 5: case 38: case 52: case 59: case 94: case 142: case 143: field->value.ull = 0; return;
     case 4: case 6: field->value.ull = (unsigned long long)ecc; return;
     case 82: field->type = 1; field->value.ui = 70; return;
-    case 83: if (old) break; field->value.ull = (unsigned long long)(seconds * (400000 + 10000 * index)); return;
+    case 83: if (old) break; /* in steps of 0.1 s, as an H100's counter */
+        field->value.ull = (unsigned long long)(floor(seconds * 10) / 10 * (400000 + 10000 * index)); return;
     case 138: case 139: if (field->scope != 0xFFFFFFFF) break;
         field->value.ull = (unsigned long long)(seconds * 1000000); return;
     case 186: if (old) break; field->type = 1;

@@ -57,7 +57,7 @@ def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("the stand-in for libnvidia-ml needs a C compiler")
     library = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
     subprocess.run(
-        [compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", library, SOURCE], check=True
+        [compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", library, SOURCE, "-lm"], check=True
     )
     return library
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from array import array
+from bisect import bisect
 from itertools import repeat
 from statistics import median
 from typing import TYPE_CHECKING
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 _ENOUGH = 20
 """Minimum number of samples of each kind for comparing their medians."""
+_NEIGHBOURS = 3
+"""Number of repeated samples before a new one, and of those after it, that it is compared with."""
 _HEADER = "sample_id,sample_index,issued_s,first_token_s,completed_s,output_tokens\n"
 
 
@@ -51,12 +54,8 @@ class SampleRecorder:
 
     def waits(self) -> tuple[array[float], list[float]]:
         """Return issue times of answered samples, and their waits for the first token or the answer."""
-        issued, waited = array("d"), []
-        for start, first, end in zip(self._issued, self.first_token, self._completed, strict=True):
-            if not math.isnan(end):
-                issued.append(start)
-                waited.append((end if math.isnan(first) else first) - start)
-        return issued, waited
+        answered = [slot for slot, end in enumerate(self._completed) if not math.isnan(end)]
+        return array("d", (self._issued[slot] for slot in answered)), list(map(self._wait, answered))
 
     def answer_s(self) -> float:
         """Return the time within which nine of ten answers were complete, in seconds; 0 if there is none."""
@@ -70,6 +69,9 @@ class SampleRecorder:
     def repeats(self, seen: int) -> dict[str, float] | None:
         """Return the median waits of samples that are new to the engine, and of those that it had before.
 
+        Each new sample is compared with the repeated ones issued nearest to it. New samples come early in
+        a test, when an engine may be slow for other causes.
+
         Args:
             seen: number of samples, from the start of the data set, that the engine had before the test.
 
@@ -77,21 +79,29 @@ class SampleRecorder:
             ``first_s``, ``again_s``, and the number of samples of each; None if either number is too small.
         """
         known = set(range(seen))
-        waits: tuple[list[float], list[float]] = [], []
-        for index, start, first, end in zip(
-            self._indices, self._issued, self.first_token, self._completed, strict=True
-        ):
+        slots: tuple[list[int], list[int]] = [], []
+        for slot, (index, end) in enumerate(zip(self._indices, self._completed, strict=True)):
             if not math.isnan(end):
-                waits[index in known].append((end if math.isnan(first) else first) - start)
+                slots[index in known].append(slot)
                 known.add(index)
-        if min(map(len, waits)) < _ENOUGH:
+        new, repeated = slots
+        if min(len(new), len(repeated)) < _ENOUGH:
             return None
+        near: list[int] = []
+        for slot in new:
+            at = bisect(repeated, slot)
+            near += repeated[max(0, at - _NEIGHBOURS) : at + _NEIGHBOURS]
         return {
-            "first_s": median(waits[0]),
-            "again_s": median(waits[1]),
-            "first": len(waits[0]),
-            "again": len(waits[1]),
+            "first_s": median(map(self._wait, new)),
+            "again_s": median(map(self._wait, near)),
+            "first": len(new),
+            "again": len(repeated),
         }
+
+    def _wait(self, slot: int) -> float:
+        """Return the wait for the first token, or for the answer if it came whole, in seconds."""
+        first = self.first_token[slot]
+        return (self._completed[slot] if math.isnan(first) else first) - self._issued[slot]
 
     def index(self, slot: int) -> int:
         """Return the data set's index of the sample in this slot."""

@@ -200,7 +200,7 @@ def test_new_prompts_and_those_that_come_again_are_told_apart() -> None:
     for slot in range(60):
         index, start = slot % 30, float(slot)
         recorder.issued(start, [index])
-        recorder.first_token[slot] = start + (0.5 if slot < 30 else 0.1)
+        recorder.first_token[slot] = start + (0.5 if 5 <= slot < 30 else 0.1)
         recorder.completed(start + 1, [slot], [8])
     found = recorder.repeats(seen=5)
     assert found is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -83,6 +84,18 @@ def test_waits_of_new_samples_and_of_known_ones(new: int, old: int, *, compared:
     found = recorded(*samples).repeats(seen=10)
     expected = {"first_s": 0.75, "again_s": 0.25, "first": new, "again": old}
     assert found == (expected if compared else None)
+
+
+def test_an_engine_that_starts_slowly_has_no_cache() -> None:
+    """Draw of 32 samples at random, while waits fall from 1 s to 0.1 s for all alike."""
+    draw = random.Random(1)  # noqa: S311 - a draw, not a secret
+    samples: list[tuple[int, float, float | None, float | None]] = []
+    for slot in range(500):
+        wait_s = 0.1 + 0.9 * 0.97**slot
+        samples.append((draw.randrange(32), float(slot), slot + wait_s, slot + 2.0))
+    found = recorded(*samples).repeats(seen=0)
+    assert found is not None
+    assert found["first_s"] < 1.5 * found["again_s"]
 
 
 def test_answers_are_written_as_text(tmp_path: Path) -> None:
