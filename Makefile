@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 PROFILE ?= PERF-CPU-MLPERF.yaml
 ARGS ?=
+INSTALLER ?= $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: run test check lab mutants schemas man reference docs clean
 run: $(VENV)/installed
@@ -63,5 +64,5 @@ $(VENV)/installed $(VENV)/installed-test $(VENV)/installed-dev: setup.cfg pyproj
 	@# An unfinished venv has no pip yet: create it again.
 	$(VENV)/bin/python -I -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@echo "Installing vcagent into $(VENV); this takes a minute or two."
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.$(extras)'
+	$(INSTALLER) --editable '.$(extras)'
 	@touch $@ $(also)
