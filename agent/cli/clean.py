@@ -139,7 +139,7 @@ def _take_back(todo: list[Undoing], facts: Facts, *, quiet: bool) -> tuple[dict[
                 why = str(error)
             if why:
                 left[id(undoing)] = why
-                progress.note(f"left {undoing.row.key}: {why}")
+                progress.note(f"left {undoing.name}: {why}")
     return left, failed
 
 
@@ -152,7 +152,7 @@ def _as_dict(undoing: Undoing, left: str) -> dict[str, Any]:
     """
     why = left or undoing.plan.nothing_to_do
     return {
-        "name": f"{undoing.row.type}: {undoing.row.name}",
+        "name": undoing.name,
         "run_id": undoing.run_dir.name,
         "commands": [step.command for step in undoing.plan.steps],
         "done": not why,
@@ -260,12 +260,12 @@ def _show(found: list[Undoing]) -> None:
 
     table = plain_table("", "run", "step", "what and why")
     for undoing in found:
-        name = f"{undoing.row.type}: {undoing.row.name}"
+        name = Text(undoing.name)
         if undoing.plan.steps:
             what = "\n".join(f"{step.command} ({step.reason})" for step in undoing.plan.steps)
-            table.add_row(Text("undo", "bold"), undoing.run_dir.name, Text(name), Text(what))
+            table.add_row(Text("undo", "bold"), undoing.run_dir.name, name, Text(what))
         else:
             why = Text(undoing.plan.nothing_to_do)
-            table.add_row(Text("leave", "dim"), undoing.run_dir.name, Text(name), why)
+            table.add_row(Text("leave", "dim"), undoing.run_dir.name, name, why)
     if found:
         safe_console(highlight=False).print(table)

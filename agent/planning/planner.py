@@ -26,9 +26,8 @@ from agent.profile import (
     applies_to,
     check,
     resolve,
-    resolve_one,
+    scenario_of,
 )
-from agent.profile.values import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -293,7 +292,7 @@ class Planner:
                     pending.append(component_class(element.type))
                 elif component.standing is Standing.REFUSED:
                     refused.append(component_class(element.type))
-            planned.append(replace(component, groups=groups, scenario=self._scenario(element)))
+            planned.append(replace(component, groups=groups, scenario=self._scenario_of(element)))
         return planned
 
     def _grouped(
@@ -315,14 +314,11 @@ class Planner:
                     parameters = self.group_parameters(element)
                 except VariableUnavailableError:
                     parameters = GroupParameters()
-                group = PlannedGroup.of(element, parameters, self._scenario(element))
+                group = PlannedGroup.of(element, parameters, self._scenario_of(element))
             yield from self._grouped(element.components, facts, (*groups, group), reason)
 
-    def _scenario(self, element: Element) -> str:
-        try:
-            return text_of(resolve_one("Scenario", element, self.profile, self.variables))
-        except ProfileError:
-            return ""
+    def _scenario_of(self, element: Element) -> str:
+        return scenario_of(element, self.profile, self.variables)
 
 
 def _require_loopback(component: Component, facts: Facts) -> None:

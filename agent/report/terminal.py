@@ -71,7 +71,7 @@ def render_result(
         console.print(Text(f"… {earlier:,} earlier actions: see the report", style="dim"))
     for step in actions[-ACTION_LIMIT:]:
         _print_action(step, console)
-    _print_reasons(result, console, [step.message for step in actions[-ACTION_LIMIT:]])
+    _print_reasons(result, console, actions[-ACTION_LIMIT:])
     line = Text("Result: ").append_text(_status(status))
     if reason := str(run.get("exit_reason") or ""):
         line.append(f"  {reason}")
@@ -82,7 +82,7 @@ def render_result(
 
 def _print_action(step: StepResult, console: Console) -> None:
     """Print the result and the end of the log of an action that has no case."""
-    print_entry(console, Text(f"{step.component}  ", style="bold"), step.message or step.status, indent=2)
+    print_entry(console, Text(f"{step.title}  ", style="bold"), step.message or step.status, indent=2)
     for line in last_lines(step.log, OUTPUT_LINES):
         console.print(Text(f"  {line}"), soft_wrap=True)
     console.print()
@@ -133,20 +133,26 @@ def _cells(metric: Metric) -> tuple[Text, Text, Text]:
     return Text(words(metric.name)), Text(shown.number, style="bold"), Text(shown.unit)
 
 
-def _print_reasons(run: RunResult, console: Console, shown: Sequence[str]) -> None:
-    """Print each case's reasons, then the run's except those that are in the messages shown already."""
-    told: set[str] = set()
-    messages = [" ".join(message.split()) for message in shown]
-    for reason in run.verdict.reasons if run.verdict else ():
-        text = " ".join(reason.message.partition(": ")[2].split())  # after the step's key
-        if text and any(text in message and reason.remedy in message for message in messages):
-            told.add(reason.message)
+def _print_reasons(run: RunResult, console: Console, shown: Sequence[StepResult]) -> None:
+    """Print each case's reasons, then the run's except those of the steps that are shown already."""
+    told = {
+        reason.message
+        for reason in (run.verdict.reasons if run.verdict else ())
+        if any(_is_of(reason, step) for step in shown)
+    }
     known = len(told)
     for case in run.cases:
         _print_verdict(case.scenario, case, console, told)
     _print_verdict("", run, console, told)
     if len(told) > known:
         console.print()
+
+
+def _is_of(reason: Reason, step: StepResult) -> bool:
+    """Return True if a step's message has all that a reason says."""
+    text = " ".join(reason.message.removeprefix(f"{step.title}: ").split())
+    message = " ".join(step.message.split())
+    return bool(text) and text in message and " ".join(reason.remedy.split()) in message
 
 
 def _print_verdict(scenario: str, judged: CaseResult | RunResult, console: Console, told: set[str]) -> None:

@@ -223,7 +223,7 @@ def _why_kept(run: Path, gone: Collection[Path]) -> str:
         return f"its journal cannot be read: {error.message}"
     if not standing:
         return ""
-    names = ", ".join(dict.fromkeys(f"{one.row.type}: {one.row.name}" for one in standing))
+    names = ", ".join(dict.fromkeys(one.name for one in standing))
     return f"its changes are still in place ({names}); first: vcagent clean --dependencies {run.name}"
 
 

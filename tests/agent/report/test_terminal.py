@@ -47,12 +47,13 @@ def test_a_narrow_terminal_shows_the_name_of_a_case_beside_its_numbers(finished_
 def test_an_action_without_a_case_shows_its_output_and_result(finished_run: Path, console: Console) -> None:
     run = json.loads((finished_run / "run.json").read_text(encoding="utf-8"))
     run |= {"cases": [], "exit_code": 0, "exit_reason": "", "verdict": None}
-    run["steps"] = [step | {"message": "exit code 0"} for step in run["steps"] if step["name"] == "offline"]
+    more = {"message": "exit code 0", "title": "offline of the model"}
+    run["steps"] = [step | more for step in run["steps"] if step["name"] == "offline"]
     log = finished_run / run["steps"][0]["log"]
     log.write_text("$ seq 30\n" + "".join(f"{n}\n" for n in range(30)) + "bell \a\n", encoding="utf-8")
     render_result(run, [], console, run_dir=finished_run)
     lines = shown(console)
-    assert lines[0] == "LoadGenExecutor  exit code 0"
+    assert lines[0] == "offline of the model  exit code 0"
     assert lines[1] == "  … 12 earlier lines: see the log"
     assert lines[2] == "  11"
     assert lines[-4:-1] == ["  29", "  bell \\x07", ""]
@@ -62,16 +63,16 @@ def test_an_action_without_a_case_shows_its_output_and_result(finished_run: Path
 def test_the_reason_of_an_action_that_is_shown_is_not_repeated(finished_run: Path, console: Console) -> None:
     run = json.loads((finished_run / "run.json").read_text(encoding="utf-8"))
     step = next(step for step in run["steps"] if step["kind"] == "action") | {"log": None}
-    reason = {"code": "failed", "message": "1:actions[0]: no number was found", "remedy": "correct the rule"}
-    other = reason | {"message": "1:actions[1]: the disk is full"}
+    reason = {"code": "failed", "message": "measure: it: no number was found", "remedy": "correct the rule"}
+    other = reason | {"message": "measure again: the disk is full"}
     run |= {"cases": [], "exit_code": 6, "verdict": {"validity": "FAILED", "reasons": [reason, other]}}
-    run["steps"] = [step | {"message": "/run-2: no number was found\n  → correct the rule"}]
+    run["steps"] = [
+        step | {"title": "measure: it", "message": "/run-2: no number was found\n  → correct the rule"}
+    ]
     render_result(run, [], console, run_dir=finished_run)
     lines = shown(console)
-    assert [line for line in lines if "no number" in line] == [
-        f"{step['component']}  /run-2: no number was found"
-    ]
-    assert "  1:actions[1]: the disk is full" in lines
+    assert [line for line in lines if "no number" in line] == ["measure: it  /run-2: no number was found"]
+    assert "  measure again: the disk is full" in lines
 
 
 def test_only_the_last_actions_without_a_case_are_shown(finished_run: Path, console: Console) -> None:
