@@ -31,6 +31,7 @@ from actions.loadgen.scorers import check_reference, score_run
 from agent.component.component import Action, ComponentParameters, Plan, Step, StepOutcome
 from agent.component.environment_script import interpreter
 from agent.core.errors import ActionFailedError, HostError, LiftedBy, refusals_lifted_by
+from agent.core.quantities import metric_text
 from agent.core.records import ParsedOutput, Validity
 from agent.facts.agent_paths import lift_of_path
 from agent.facts.visible_gpus import usable_gpus
@@ -291,9 +292,7 @@ def _sentence(output: ParsedOutput) -> str:
     """Return the outcome in a line."""
     verdict = output.verdict
     assert verdict is not None  # noqa: S101 - merge always gives one
-    shown = ", ".join(
-        f"{metric.name} {metric.value:.4g} {metric.unit}" for metric in output.metrics[:_HEADLINES]
-    )
+    shown = ", ".join(map(metric_text, output.metrics[:_HEADLINES]))
     why = (
         f" ({verdict.reasons[0].message})"
         if verdict.reasons and verdict.validity is not Validity.VALID

@@ -200,5 +200,5 @@ class _ShownProgress:
         shown = told.get("note") or self._PHASES.get(phase, "running")
         message = f"{shown}: {told.get('detail') or f'{completed} samples'}"
         if elapsed_s > 0 and completed:
-            message += f", {completed / elapsed_s:.1f}/s"
+            message += f", {completed / elapsed_s:.1f} samples/s"
         self._progress.update(message, done=completed, total=told.get("expected"))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from agent.comparison.verdicts import Outcome
+from agent.core.quantities import quantity
 from agent.core.terminal import plain_table
-from agent.report.quantities import quantity
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,9 +9,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from agent.core.layout import print_entry
+from agent.core.quantities import quantity, words
 from agent.core.terminal import plain_table
 from agent.report.html import REPORT_FILE
-from agent.report.quantities import cell_text, quantity, words
 from agent.report.run_folder import CaseResult, RunResult, StepResult, run_result
 from agent.report.status import run_status, setting_to_change
 from agent.report.step_output import last_lines
@@ -120,7 +120,7 @@ def _exhibit(exhibit: Exhibit) -> Table:
         texts = []
         for row in exhibit.rows:
             cell = row.cells[place]
-            text = Text(cell_text(cell, column.unit))
+            text = Text(cell.text(column.unit))
             if cell.note and cell.value is not None:
                 text.append(f"\n{cell.note}", style="not bold dim")
             texts.append(text)
