@@ -10,10 +10,12 @@ from rich.text import Text
 from agent.core.counts import count_of
 from agent.core.layout import print_entry, print_lines
 from agent.core.progress import duration
+from agent.profile.values import text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+    from typing import Any
 
     from rich.console import Console
 
@@ -122,6 +124,9 @@ class _Page:
         for step in steps:
             self._step(component, step)
         if not steps:
+            if component.element.kind == "monitor" and component.standing.value == "planned":
+                self._row("", component, Text(component.note), None)
+                return
             text = Text(component.standing.value, style=_STANDINGS.get(component.standing.value, ""))
             if component.standing.value == "later":
                 self.number += 1
@@ -142,8 +147,8 @@ class _Page:
             common += 1
         self._leave(common)
         for depth, group in enumerate(component.groups[common:], common):
-            name = f"{group.scenario}: " if group.scenario else ""
-            self.line(Text(f"{name}{group.order}:", style="bold"), indent=5 + 2 * depth)
+            outer = component.groups[depth - 1].element.given if depth else {}
+            self.line(Text(f"{_group_name(group, outer)}:", style="bold"), indent=5 + 2 * depth)
             self.starts.append(self.number)
         self.groups = component.groups
 
@@ -215,6 +220,19 @@ def _rough(seconds: float) -> str:
     if seconds < 6000:  # noqa: PLR2004 - likewise
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
+
+
+def _group_name(group: PlannedGroup, outer: Mapping[str, Any]) -> str:
+    """Return a group's scenario and order, with the value of its ``ForEach`` unless the scenario has it.
+
+    Args:
+        group: the group.
+        outer: the values of the groups around it.
+    """
+    values = {name: text_of(value) for name, value in group.element.given.items() if name not in outer}
+    given = ", ".join(f"{name}={text}" for name, text in values.items() if text not in group.scenario)
+    name = f"{group.scenario}: {group.order}" if group.scenario else group.order
+    return f"{name} ({given})" if given else name
 
 
 def _short_name(component: PlannedComponent, width: int) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.text import Text
 
@@ -33,7 +35,8 @@ ACTION_LIMIT = 8
 OUTPUT_LINES = 20
 """Lines of its log that an action without a case shows."""
 
-_WIDE = 100
+_UNLIMITED = 10_000
+_NAME_WIDTH = 18
 _STYLES = {
     "VALID": "bold green",
     "DONE": "bold green",
@@ -62,7 +65,9 @@ def render_result(
     result = run_result(run, as_records(records), run_dir or Path())
     status = run_status(result.verdict, run)
     if result.cases:
-        console.print(_case_table(result, console.width))
+        table = _case_table(result)
+        wanted = Measurement.get(console, console.options.update_width(_UNLIMITED), table).maximum
+        console.print(table if wanted <= console.width else _case_table(result, narrow=True))
     for case in result.cases:
         for exhibit in read_exhibits(case.case_dir).tables:
             console.print(_exhibit(exhibit))
@@ -88,26 +93,40 @@ def _print_action(step: StepResult, console: Console) -> None:
     console.print()
 
 
-def _case_table(run: RunResult, width: int) -> Table:
+def _case_table(run: RunResult, *, narrow: bool = False) -> Table:
+    """Return the cases with their numbers; a narrow table breaks names between their parts."""
     table = plain_table()
     table.add_column("Case", overflow="fold", style="bold")
     table.add_column("Verdict", no_wrap=True)
     table.add_column("Metric", overflow="fold")
     table.add_column("Value", justify="right", no_wrap=True)
     table.add_column("Unit", no_wrap=True, style="dim")
+    rows_before = 0
     for case in run.cases:
-        table.add_section()
         validity = case.verdict.validity.value if case.verdict else "NO VERDICT"
-        # A narrow terminal would break the name within a word: break it after the model instead.
-        names = case.scenario if width >= _WIDE else case.scenario.replace("/", "/\n", 1)
+        names = _name_lines(case.scenario) if narrow else [case.scenario]
         rows = [_cells(metric) for metric in case.headline[:HEADLINE_LIMIT]]
         if not rows:
             told = "see its table" if read_exhibits(case.case_dir).tables else "no numbers"
             rows = [(Text(told, style="dim"), Text(), Text())]
+        rows += [(Text(), Text(), Text())] * (len(names) - len(rows))
+        if len(rows) > 1 or rows_before > 1:
+            table.add_section()
+        rows_before = len(rows)
         for number, cells in enumerate(rows):
-            name, _, names = (names, "", "") if number == len(rows) - 1 else names.partition("\n")
+            name = names[number] if number < len(names) else ""
             table.add_row(Text(name), _status(validity) if number == 0 else "", *cells)
     return table
+
+
+def _name_lines(scenario: str) -> list[str]:
+    """Return a scenario in lines of up to ``_NAME_WIDTH`` columns, broken after slashes; parts stay whole."""
+    lines = [""]
+    for part in re.findall(r"[^/]*/|[^/]+", scenario):
+        if lines[-1] and len(lines[-1]) + len(part) > _NAME_WIDTH:
+            lines.append("")
+        lines[-1] += part
+    return lines
 
 
 def _exhibit(exhibit: Exhibit) -> Table:

@@ -142,3 +142,31 @@ def test_the_commands_of_profiles_run_as_written(kind: Any) -> None:
     values = {"command": "x", **({"container": "image"} if kind is ContainerService else {})}
     (step,) = kind(kind.Parameters(**values)).plan(Facts(LocalHost())).steps
     assert step.runs_as_written
+
+
+def test_groups_of_foreach_bear_their_value_and_monitors_only_their_note(console: Console) -> None:
+    def group(key: str, scenario: str, **given: Any) -> PlannedGroup:
+        return PlannedGroup(
+            replace(element("SequentialExecution"), kind="action", key=key, given=given), scenario=scenario
+        )
+
+    outer = group("a", "", Model="m")
+    groups = [(outer, group(f"a.{name}", "load", Model="m", Variant=name)) for name in ("F16", "Q8_0")]
+    groups.append((outer, group("a.c", "serve-Q4", Model="m", Variant="Q4")))
+    action = replace(element("ExecuteCommand"), kind="action")
+    monitor = replace(element("HostMonitor"), kind="monitor")
+    render_plan(
+        [
+            PlannedComponent(monitor, Standing.PLANNED, note="runs beside the actions"),
+            *(PlannedComponent(action, Standing.SKIPPED, note="off", groups=of) for of in groups),
+        ],
+        console,
+    )
+    lines = [" ".join(line.split()) for line in console.export_text().splitlines()]
+    assert "HostMonitor runs beside the actions" in lines
+    assert [line for line in lines if "one after" in line] == [
+        "one after the other (Model=m):",
+        "load: one after the other (Variant=F16):",
+        "load: one after the other (Variant=Q8_0):",
+        "serve-Q4: one after the other:",
+    ]

@@ -13,6 +13,26 @@ from agent.store.metric_lines import as_records, read_records
 if TYPE_CHECKING:
     from pathlib import Path
 
+METRIC = {
+    "timestamp": "2026-04-01T12:15:00+00:00",
+    "experiment_id": "e",
+    "run_id": "r",
+    "client_id": "h",
+    "profile": "P",
+    "tool_name": "loadgen",
+    "tool_version": "6",
+    "scenario_start": "2026-04-01T12:02:00+00:00",
+    "scenario_end": "2026-04-01T12:07:00+00:00",
+    "metric": "tokens_per_second",
+    "value": 8532.59,
+    "unit": "tokens/s",
+    "relativity": "HigherIsBetter",
+    "verbosity": 1,
+    "description": "",
+    "tags": [],
+    "metadata": {},
+}
+
 
 def shown(console: Console) -> list[str]:
     return [line.rstrip() for line in console.export_text().splitlines()]
@@ -42,6 +62,28 @@ def test_a_narrow_terminal_shows_the_name_of_a_case_beside_its_numbers(finished_
     lines = shown(narrow)
     assert any(line.startswith("Server/performance ") and line.split()[-1] == "ms" for line in lines)
     assert all(len(line) <= 80 for line in lines)
+
+
+def test_a_narrow_terminal_breaks_names_between_their_parts(console: Console) -> None:
+    narrow = Console(record=True, width=80, file=io.StringIO())
+    scenario = "tiny-llama/SingleStream/performance"
+    names = ("early_stopping_ttft_p90", "tokens_per_second")
+    metrics = [METRIC | {"scenario": scenario, "metric": name} for name in names]
+    render_result({"cases": [{"scenario": scenario}]}, metrics, narrow)
+    first, second, third, *_ = shown(narrow)[2:]
+    assert first.startswith("tiny-llama/ ")
+    assert second.startswith("SingleStream/ ")
+    assert "  Early stopping TTFT p90  " in second
+    assert third == "performance"
+
+
+def test_cases_of_one_line_have_no_lines_between_them(console: Console) -> None:
+    cases = [{"scenario": name} for name in ("one", "two", "wide", "last")]
+    metrics = [METRIC | {"scenario": name} for name in ("one", "two", "wide", "last")]
+    metrics.append(METRIC | {"scenario": "wide", "metric": "latency", "unit": "seconds"})
+    render_result({"cases": cases}, metrics, console)
+    lines = [line.split()[:1] for line in shown(console)[2:-1]]
+    assert lines == [["one"], ["two"], [], ["wide"], ["Latency"], [], ["last"]]
 
 
 def test_an_action_without_a_case_shows_its_output_and_result(finished_run: Path, console: Console) -> None:
