@@ -203,9 +203,7 @@ class ExecuteCommand(Action, Dependency):
         """Plan one step: the command."""
         command = (self.parameters.command or "").strip()
         if not command:
-            raise ProfileError(
-                "ExecuteCommand has no command", remedy='give one: --parameters "Command=uname -a"'
-            )
+            raise ProfileError("ExecuteCommand has no command", remedy="give one, such as command=date")
         container, repeats = self.parameters.container, self.parameters.repeats
         if container:
             container.require_inputs(facts)
