@@ -36,7 +36,7 @@ OUTPUT_LINES = 20
 """Lines of its log that an action without a case shows."""
 
 _UNLIMITED = 10_000
-_NAME_WIDTH = 18
+_NAME_WIDTH = 19
 _STYLES = {
     "VALID": "bold green",
     "DONE": "bold green",
