@@ -25,6 +25,8 @@ _NAME = re.compile(
     r"(=[^\s,;)]+)?"
 )
 """A name in snake_case or camelCase, or any with a value; not that of an environment variable."""
+_ORDER = re.compile(r"\b(set|raise|lower|correct|give|remove) ([a-z]+)\b(?!=)")
+"""What to do with a setting whose name is a single word: ``raise timeout``."""
 _REFERENCE = re.compile(r"\$\.parameters\.([a-z0-9_-]+)", re.IGNORECASE)
 _OPTIONS = ("--parameters", "--set")
 _UNITS = ("", "ms")
@@ -72,7 +74,11 @@ class SettingNames:
                 options[option + match[2]] = None
             return name + (match[2] or "")
 
-        text = _NAME.sub(word, text)
+        def order(match: re.Match[str]) -> str:
+            field = self._field(match[2])
+            return f"{match[1]} {self._settable(field)[0]}" if field else match[0]
+
+        text = _ORDER.sub(order, _NAME.sub(word, text))
         return f"{text} ({', '.join(options)})" if options else text
 
     def in_error(self, error: VcagentError) -> None:

@@ -96,7 +96,7 @@ class OpenOrcaDataSet(PreparedDataSet):
             if not parameters.repository:
                 raise HostError(
                     "no place is given for the samples of OpenOrca",
-                    remedy=f"set {setter} to the file or its folder, or repository to a data set of a hub; "
+                    remedy=f"set {setter} to the file or its folder, or give repository=OWNER/NAME, a data set of a hub; "
                     f"{_HOW}",
                     lifted_by=LiftedBy.NOTHING,
                 )

@@ -13,7 +13,7 @@ from agent.planning.planner import Planner
 from agent.planning.setting_names import SettingNames
 from agent.profile import Element, Source, Variables, load_sources
 
-FIELDS = ("require_gpu", "input_tokens_max", "hf_token", "command", "driver_version")
+FIELDS = ("require_gpu", "input_tokens_max", "hf_token", "command", "driver_version", "timeout")
 
 
 @pytest.mark.parametrize(
@@ -28,11 +28,13 @@ FIELDS = ("require_gpu", "input_tokens_max", "hf_token", "command", "driver_vers
         ("give hf_token=…", "give hfToken=…"),
         ('--parameters "Longest=9"', '--parameters "Longest=9"'),
         ("see driver_version.log and /a/driver_version/b", "see driver_version.log and /a/driver_version/b"),
+        ("raise timeout, or set limit", "raise Patience, or set limit"),
+        ("the timeout is over", "the timeout is over"),
         ("enter the command in a shell", "enter the command in a shell"),
     ],
 )
 def test_a_remedy_names_what_can_be_set(remedy: str, shown: str) -> None:
-    written = {"InputTokensMax": "$.Parameters.Longest", "COMMAND": ""}
+    written = {"InputTokensMax": "$.Parameters.Longest", "COMMAND": "", "Timeout": "$.Parameters.Patience"}
     names = SettingNames(Element("action", "X", "actions[0]", written), FIELDS, "first")
     assert names.in_remedy(remedy) == shown
 
