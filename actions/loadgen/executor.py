@@ -113,13 +113,16 @@ class LoadGenExecutor(Action):
         asked = self.asked
         if asked.dataset != SYNTHETIC:
             samples = self._open_set(facts)
-            with refusals_lifted_by(LiftedBy.NOTHING):
+            # A dependency that is still to run may make a data set of the package folder again.
+            is_made_here = lift_of_path(facts, Path(asked.dataset)) is None
+            lift = None if is_made_here else LiftedBy.NOTHING
+            with refusals_lifted_by(lift):
                 check_reference(asked, samples)
             if asked.samples and asked.samples > len(samples.ids):
                 raise HostError(
                     f"{asked.samples} samples are requested, but {asked.dataset} has {len(samples.ids)}",
                     remedy="lower samples, or remove it to use all",
-                    lifted_by=LiftedBy.NOTHING,
+                    lifted_by=lift,
                 )
             if samples.has_texts:
                 self._check_texts()

@@ -133,6 +133,18 @@ def check_secrets(profile: Profile) -> list[Check]:
     return checks
 
 
+def unset_secrets(profile: Profile) -> list[str]:
+    """Return a warning for each secret that a variable of the environment should give, but does not."""
+    elements = (*leaves(profile.dependencies), *leaves(profile.monitors), *leaves(profile.actions))
+    given = [profile.parameters, *(element.parameters for element in elements)]
+    return [
+        f"{name} is empty{_unset(value)}; {_export(value)}"
+        for parameters in given
+        for name, value in parameters.items()
+        if is_secret_name(name) and _is_empty(value) and _unset(value)
+    ]
+
+
 def _is_empty(value: Any) -> bool:
     """Return True if a parameter has no value once the variables of the environment are filled in."""
     if not isinstance(value, str):

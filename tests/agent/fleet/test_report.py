@@ -96,8 +96,9 @@ def test_a_slow_host_is_named_with_its_numbers(tmp_path: Path) -> None:
     assert page.count('class="bad"') == 1
     assert description["distributions"][0]["outliers"] == {"slow": 400}
     assert "8 hosts: 1 sick, 7 well" in shown(description)
-    assert f"slow: Performance: {CASE}/tokens_per_second is 400 tokens/s, normal is 1003 (-60.1%)" in shown(
-        description
+    assert (
+        f"slow: Performance: {CASE}/tokens_per_second is 400 tokens/s, normal is 1,003 tokens/s (-60.1%)"
+        in shown(description)
     )
 
 
