@@ -15,6 +15,7 @@ from actions.locust.load_parameters import LocustLoadParameters
 from actions.locust.text_server import TextServer
 from agent.component.component import Action, ComponentParameters, Plan, Step, StepContext, StepOutcome
 from agent.core.errors import ActionFailedError, HostError, LiftedBy
+from agent.core.progress import PROGRESS_EVENT
 from agent.core.quantities import metric_text
 from agent.core.records import ParsedOutput, Reason, Validity
 from agent.core.safe_files import replace_text
@@ -280,7 +281,7 @@ class _ShownProgress:
 
     def line(self, line: str) -> None:
         """Process a line of output; lines that are not progress only go to the log."""
-        if not line.startswith('{"event": "progress"'):
+        if not line.startswith(PROGRESS_EVENT):
             return
         try:
             told: dict[str, Any] = json.loads(line)

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from agent.planning.planner import PlannedComponent
 
 _LONGEST_NAME = 34
-_LEAST_TYPE = 8
-"""Columns that the component's type keeps beside a long scenario."""
 _TIME_WIDTH = 7
 _LEAST_TEXT = 20
 _WARNING = "Warning: "
@@ -106,9 +104,10 @@ class _Page:
         self.kind = ""
         self.groups: tuple[PlannedGroup, ...] = ()
         self.starts: list[int] = []
-        depth = max((len(one.groups) for one in planned), default=0)
-        names = max((cell_len(_name(one)) for one in planned), default=0)
-        self.name_width = min(_LONGEST_NAME, names + 2 * depth)
+        widest = max((2 * len(one.groups) + cell_len(_name(one)) for one in planned), default=0)
+        self.name = _name if widest <= _LONGEST_NAME else _short_name
+        widest = max((2 * len(one.groups) + cell_len(self.name(one)) for one in planned), default=0)
+        self.name_width = min(_LONGEST_NAME, widest)
 
     def line(self, text: Text, *, indent: int = 0) -> None:
         """Print one line, whole unless a terminal is narrower."""
@@ -175,7 +174,7 @@ class _Page:
 
     def _row(self, number: str, component: PlannedComponent, what: Text, estimate_s: float | None) -> None:
         indent = "  " * len(component.groups)
-        name = indent + _short_name(component, self.name_width - len(indent))
+        name = _cut(f"{indent}{self.name(component)}", self.name_width)
         line = Text(f"{number:>3}  {name:<{self.name_width}}  ")
         time = _rough(estimate_s) if estimate_s else ""
         if self.console.is_terminal and not self.show_commands:
@@ -235,11 +234,9 @@ def _group_name(group: PlannedGroup, outer: Mapping[str, Any]) -> str:
     return f"{name} ({given})" if given else name
 
 
-def _short_name(component: PlannedComponent, width: int) -> str:
-    """Return type and scenario within a width: the type is cut first, as scenarios tell steps apart."""
-    room = max(_LEAST_TYPE, width - cell_len(component.scenario) - 1)
-    kind = _cut(component.element.type, room if component.scenario else width)
-    return _cut(f"{kind} {component.scenario}".rstrip(), width)
+def _short_name(component: PlannedComponent) -> str:
+    """Return the scenario alone, for a plan whose names are long; the type if there is no scenario."""
+    return component.scenario or component.element.type
 
 
 def _cut(text: str, width: int) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from agent.cli.main import main
 from agent.core.errors import ExitCode, UsageError
 from agent.diagnosis.reading import read_observations
 from agent.store.documents import CasePart, RunDocument
+from agent.store.journal import Journal
+from agent.store.results import JOURNAL
 
 FINISHED = Path(__file__).parents[1] / "report/finished_run"
 SPEED = "bench/Offline/performance/tokens_per_second"
@@ -224,3 +227,16 @@ def test_what_was_not_judged_is_not_well(
     assert code == ExitCode.FLEET_PARTIAL
     assert out.splitlines()[-1] == "4 hosts: 4 not judged"
     assert "2 hosts to compare, at least 4 are needed" in out
+
+
+def test_runs_of_this_host_are_named_by_their_ids(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "results" / "20260101T000000Z-p-ab12"
+    shutil.copytree(FINISHED, run)
+    with Journal(run / JOURNAL):
+        pass
+    options = ["--results-dir", run.parent, "--least-hosts", 1, "-o", tmp_path / "b.json"]
+    code, out, err = _vcagent(capsys, monkeypatch, "baseline", "20260101", *options)
+    assert (code, err) == (ExitCode.OK, "")
+    assert "metric" in out

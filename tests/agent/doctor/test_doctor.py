@@ -29,6 +29,7 @@ from agent.doctor import (
     check_secrets,
     check_servers,
     for_profile,
+    unset_secrets,
     writable,
 )
 from agent.facts import Fact, Facts, LocalHost
@@ -475,6 +476,9 @@ def test_a_secret_of_the_environment_that_is_not_set(
         monkeypatch.setenv("SOME_TOKEN", value)
     found = check_secrets(load_sources([Source("P", "P.json", text, "json")]))
     assert [check.name for check in found] == ["parameter HfToken", "X (P.json:3)"][: 2 * count]
+    told = unset_secrets(load_sources([Source("P", "P.json", text, "json")]))
+    assert [line.partition(" ")[0] for line in told] == ["HfToken", "ApiKey"][: 2 * count]
+    assert all("export SOME_TOKEN=" in line for line in told)
     assert {check.message for check in found} <= {
         "HfToken is empty: SOME_TOKEN of the environment is not set",
         "ApiKey is empty: SOME_TOKEN of the environment is not set",
