@@ -21,6 +21,7 @@ from actions.loadgen.in_environment.harness.backends.vllm_log import news_of
 from agent.component.component import Action, ComponentParameters, Plan, Step, StepOutcome
 from agent.component.downloads import not_carried
 from agent.core.errors import ActionFailedError, HostError, LiftedBy
+from agent.core.quantities import metric_text
 from agent.core.records import ParsedOutput
 from agent.facts.agent_paths import lift_of_path
 from agent.facts.visible_gpus import chosen_devices, usable_gpus
@@ -237,7 +238,7 @@ def remedy_of(text: str) -> str:
 
 def _sentence(output: ParsedOutput) -> str:
     scores = [metric for metric in output.metrics if metric.verbosity == 1]
-    shown = ", ".join(f"{metric.metadata['task']} {metric.name} {metric.value:.4f}" for metric in scores[:4])
+    shown = ", ".join(f"{metric.metadata['task']} {metric_text(metric)}" for metric in scores[:4])
     validity = f"{output.validity.value}: " if output.validity else ""
     return f"{validity}{shown or 'no question was asked'}"
 

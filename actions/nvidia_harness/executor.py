@@ -28,6 +28,7 @@ from agent.component.component import Action, ComponentParameters, Plan, Step, S
 from agent.component.downloads import not_carried
 from agent.core.errors import ActionFailedError
 from agent.core.mlperf import NO_RESULT, NOT_VERIFIED, STANDING
+from agent.core.quantities import metric_text
 from agent.core.records import Validity
 from agent.store.exhibits import Exhibits, write_exhibits
 from gpu_configs.published import standing
@@ -356,6 +357,6 @@ def _sentence(output: ParsedOutput) -> str:
     validity = verdict.validity.value if verdict else "no verdict"
     why = f" ({verdict.reasons[0].message})" if verdict and verdict.reasons else ""
     first = next((metric for metric in output.metrics if metric.verbosity == 1), None)
-    number = f": {first.name} {first.value:.5g} {first.unit}" if first else ""
+    number = f": {metric_text(first)}" if first else ""
     good = verdict is not None and verdict.validity is Validity.VALID
     return f"{output.scenario} {validity}{'' if good else why}{number}"

@@ -72,7 +72,7 @@ class AmdRocmInstallationParameters(ComponentParameters):
     version: str = Field(
         "",
         pattern=r"^(\d+\.\d+(\.\d+)?)?$",
-        description=f"ROCm, such as 7.0.2; by default what is there, else {NEWEST}.",
+        description=f"The version of ROCm, such as 7.0.2; by default the installed one, otherwise {NEWEST}.",
     )
     linux_installation_file: str = Field(
         "", description="VirtualClient's: the address of an amdgpu-install package, which names the version."
