@@ -192,7 +192,7 @@ class FileSink(Sink):
             file.seek(position)
             if position == 0:
                 file.write(self.header.encode())
-            # Half of a surrogate pair, which JSON of a tool may have, is no character: "?" stands there.
+            # Half of a surrogate pair, which JSON of a tool may have, cannot be encoded: "?" stands there.
             file.write("".join(map(self.line, records)).encode("utf-8", "replace"))
             file.flush()
             os.fsync(file.fileno())
