@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from agent.component.downloads import Download, Fetching
+from agent.component.fetching_environment import pip_environment
 from agent.core.errors import ActionFailedError, DependencyFailedError
 from agent.core.safe_files import copy_file, make_folder
 from agent.facts import Fact, Host
 from agent.facts.bundle import bundle_of
 from dependencies.packages.package_folder import write_whole
-from dependencies.python.pip import PipProgress, pip_environment, pip_remedy
+from dependencies.python.pip import PipProgress, pip_remedy
 from dependencies.sources.bundled_repository import bundled_address, repository_download
 from dependencies.sources.download import download
 from dependencies.sources.fetching_context import fetching_context

@@ -16,6 +16,7 @@ from pydantic import Field, field_validator, model_validator
 
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
 from agent.component.downloads import Download, not_carried
+from agent.component.fetching_environment import pip_environment
 from agent.core.counts import count_of
 from agent.core.errors import ActionFailedError, DependencyFailedError, HostError, LiftedBy
 from agent.core.safe_files import make_folder
@@ -36,7 +37,6 @@ from dependencies.python.pip import (
     masked,
     only_from_folder,
     package_indexes,
-    pip_environment,
     pip_remedy,
     required_here,
     split_git_credentials,
