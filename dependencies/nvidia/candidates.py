@@ -315,9 +315,8 @@ class _Selection:
             self._problems.append(f"no headers of the kernel {self._wish.kernel} to build its module with")
 
     def _precompiled(self, installed: InstalledDriver | None) -> PackageOffer | None:
-        """Return a prebuilt module, if it must be signed or the host already has such modules."""
-        has_such = installed is not None and any(map(precompiled_module, installed.packages))
-        if not (self._wish.prebuilt or has_such):
+        """Return a prebuilt module, if the host already has such modules."""
+        if installed is None or not any(map(precompiled_module, installed.packages)):
             return None
         for name, offers in self._offered.items():
             module = precompiled_module(name)
@@ -361,7 +360,7 @@ class _Selection:
         companions = self._fill(self._layout.companions)
         excluded = self._of_another_module()
         there = tuple(name for name in present if belongs_to_driver(name) and name not in excluded)
-        for name in (*companions, *along, *there):
+        for name in dict.fromkeys((*companions, *along, *there)):
             offer = self._of_this_version(name)
             wanted = self._layout.rpm or name in present
             if offer and wanted and not other_branch(offer.depends, self._branch):
