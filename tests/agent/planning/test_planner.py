@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
-from typing_extensions import Self
+from typing_extensions import Self, TypedDict
 
 from agent.component import registry
 from agent.component.component import (
@@ -59,6 +59,10 @@ class Inner(BaseModel):
     share: float = Field(0.5, description="Part.")
 
 
+class Place(TypedDict):
+    room: int
+
+
 class Settings(ComponentParameters):
     state: str = "steps"
     gpus: bool = False
@@ -69,6 +73,7 @@ class Settings(ComponentParameters):
     inner: Inner | None = None
     rows: tuple[Inner, ...] = ()
     sizes: dict[str, Inner] = Field(default_factory=dict)
+    place: Place | None = None
 
     @field_validator("even")
     @classmethod
@@ -243,6 +248,7 @@ NUMBER = "Input should be a valid integer, unable to parse string as an integer"
         ("{rows: [{size: 1, sise: 3}]}", "Working has no parameter 'rows.0.sise'; did you mean size?"),
         ("{sizes: {a: {sise: 3, size: 3}}}", "Working has no parameter 'sizes.a.sise'; did you mean size?"),
         ("{inner: {}}", "Working needs the parameter 'inner.size': Bytes."),
+        ("{place: {}}", "Working needs the parameter 'place.room': "),
         ("{gpus: perhaps}", "gpus: 'perhaps' is neither true nor false"),
         ("{even: 3}", "even: choose an even number"),
         ("{state: odd}", "Working: nothing fits the state odd"),

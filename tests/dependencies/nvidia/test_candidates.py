@@ -333,6 +333,7 @@ def test_desktop_packages_of_a_fabric_manager_for_servers() -> None:
     [
         ({}, [COMPUTE]),
         ({"display": True}, ["nvidia-driver-580-server"]),
+        ({"display": True, "open_module": True}, ["nvidia-driver-580-server-open"]),
         ({"prebuilt": True}, [HEADLESS]),
         ({"version": V}, [COMPUTE]),
         ({"version": ""}, [COMPUTE]),
@@ -341,8 +342,9 @@ def test_desktop_packages_of_a_fabric_manager_for_servers() -> None:
     ],
 )
 def test_the_main_package_depends_on_the_wish(more: dict[str, Any], names: list[str]) -> None:
-    offers = [offer(name) for name in ("nvidia-driver-580-server", HEADLESS, COMPUTE)]
-    offers.append(offer(COMPUTE, "580-1"))
+    opened = "nvidia-driver-580-server-open"
+    offers = [offer(COMPUTE, "580-1")]
+    offers += [offer(name) for name in ("nvidia-driver-580-server", opened, HEADLESS, COMPUTE)]
     found = candidates(wish(**more), offers)
     assert [next(iter(one.packages)) for one in found] == names
 
@@ -390,6 +392,27 @@ def test_the_flavour_of_the_installed_module_is_kept() -> None:
     assert [a.open_module for a in candidates(wish(**both), offers)] == [True, False]
     kept = candidates(wish(**both), offers, installed=driver())
     assert [a.open_module for a in kept] == [False, True]
+
+
+def test_installed_packages_of_the_other_module_do_not_move_along() -> None:
+    names = ("nvidia-driver-580-server", "nvidia-driver-580-server-open", "nvidia-kernel-source-580-server")
+    offers = [offer(name) for name in (COMPUTE, f"{DKMS}-open", *names)]
+    installed = driver(version=OLD, **dict.fromkeys(names, f"{OLD}-1"))
+    found = one(candidates(wish(open_module=True), offers, installed=installed))
+    assert list(found.packages) == [COMPUTE, f"{DKMS}-open", "nvidia-driver-580-server-open"]
+
+
+def test_debians_packages_have_one_name_for_both_modules() -> None:
+    names = (
+        "libcuda1",
+        "nvidia-kernel-dkms",
+        "nvidia-driver",
+        "nvidia-driver-cuda",
+        "nvidia-open-kernel-dkms",
+    )
+    installed = driver("debian", OLD, **dict.fromkeys(names, f"{OLD}-1"))
+    found = one(candidates(wish(), [offer(name) for name in names], installed=installed))
+    assert set(found.packages) == {*names} - {"nvidia-open-kernel-dkms"}
 
 
 RPM_KERNEL = "5.14.0-503.33.1.el9_5.x86_64"
@@ -478,7 +501,8 @@ def test_packages_of_another_driver_are_replaced(chosen: Candidate, names: list[
     [
         (CHOSEN, [COMPUTE, "nvidia-utils-580-server", "nvidia-dkms-580-server", "nvidia-container-toolkit"]),
         (CHOSEN, ["nvidia-fabricmanager-580", "nvidia-imex-580", "cuda-drivers-580", SIGNED]),
-        (CHOSEN, ["libnvidia-gl-575:i386", "linux-modules-nvidia-580-server-open-6.8.0-2-generic"]),
+        (CHOSEN, ["libnvidia-gl-575:i386", "nvidia-utils-575-server:i386"]),
+        (CHOSEN, ["linux-modules-nvidia-580-server-open-6.8.0-2-generic"]),
         (
             BRANCH,
             ["nvidia-utils-580", "libnvidia-gl-580", "nvidia-fabricmanager-580", "nvidia-driver-pinning-575"],
@@ -489,6 +513,12 @@ def test_packages_of_another_driver_are_replaced(chosen: Candidate, names: list[
 def test_other_packages_stay(chosen: Candidate, names: list[str]) -> None:
     installed = {name: InstalledPackage(FULL) for name in names}
     assert superseded(installed, chosen, KERNEL) == ()
+
+
+def test_a_package_that_stays_hides_no_other() -> None:
+    names = ["nvidia-utils-575:i386", "nvidia-utils-575", "libc6", "nvidia-dkms-575"]
+    installed = {name: InstalledPackage(FULL) for name in names}
+    assert superseded(installed, CHOSEN, KERNEL) == ("nvidia-dkms-575", "nvidia-utils-575")
 
 
 @pytest.mark.parametrize(("status", "replaced"), [("ii", True), ("iF", True), ("hi", True), ("rc", False)])
