@@ -89,7 +89,7 @@ def test_apt_is_asked_with_the_pins() -> None:
     assert Facts(host)[fact] == PackageSolution({"a": "1"})  # type: ignore[arg-type]
     ((asked, options),) = host.asked
     assert options == {"timeout_s": 120, "hang_is_error": True}
-    # The script itself: the pins are in force, and a failure is told.
+    # The script itself: the pins are in force, and a failure is shown.
     shown = subprocess.run([*asked[:4], "echo", "a b"], capture_output=True, text=True, check=True).stdout
     assert shown.startswith("a b --option=Dir::Etc::Preferences=/")
     assert shown.endswith(" --simulate\n")
