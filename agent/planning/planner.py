@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from enum import Enum
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 from agent.component.component import Action, Component, ComponentParameters, Dependency, Monitor, Plan, Step
 from agent.component.downloads import lacking
@@ -239,10 +239,8 @@ class Planner:
             if isinstance(component, Monitor):
                 note = "runs beside the actions"
                 return PlannedComponent(element, Standing.PLANNED, note=note, uses_gpus=uses_gpus)
-            if not isinstance(component, (Dependency, Action)):
-                raise ProfileError(f"{element.type} can neither be planned nor watched")
             _require_loopback(component, facts)
-            plan = _plan_with_bundle(component, facts)
+            plan = _plan_with_bundle(cast("Dependency | Action", component), facts)
         except (HostError, VariableUnavailableError) as error:
             self._setting_names(element).in_error(error)
             return PlannedComponent(
