@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -184,8 +185,19 @@ class Source:
             context.progress.update(f"unpacking {archive.name}")
             _run(
                 context,
-                ["tar", "--extract", "--no-same-owner", "--file", str(archive), "--directory", str(part)],
+                # As root, tar would keep the modes: programs with setuid, folders for everyone.
+                [
+                    "tar",
+                    "--extract",
+                    "--no-same-owner",
+                    "--no-same-permissions",
+                    "--file",
+                    str(archive),
+                    "--directory",
+                    str(part),
+                ],
             )
+            _refuse_devices(part, archive)
             if archive.parent == part:
                 archive.unlink()
         part.rename(folder)
@@ -253,6 +265,22 @@ def root_of(folder: Path, wanted: str) -> Path | None:
         if found := sorted(folder.glob(f"{level}{wanted}")):
             return found[0].parent
     return None
+
+
+def _refuse_devices(folder: Path, archive: Path) -> None:
+    """Remove an unpacked archive that holds a device or a pipe, which root's tar makes.
+
+    Raises:
+        DependencyFailedError: if it holds one.
+    """
+    for path in folder.rglob("*"):
+        mode = path.lstat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)):
+            shutil.rmtree(folder, ignore_errors=True)
+            raise DependencyFailedError(
+                f"{archive} holds {path.relative_to(folder)}, which is neither a file, a folder nor a link",
+                remedy="use an archive of the source from llama.cpp's own releases",
+            )
 
 
 def _run(context: StepContext, command: list[str], env: dict[str, str] | None = None) -> None:
