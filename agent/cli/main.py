@@ -6,9 +6,11 @@ import io
 import os
 import sys
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+import typer.main
 from typer.core import TyperGroup
 
 from agent.cli.bundle import bundle
@@ -131,31 +133,7 @@ def _disarmed() -> Iterator[None]:
 _TYPER_INTERRUPTED = 130
 """What typer ends with on Ctrl-C outside of a run."""
 
-app = typer.Typer(
-    cls=_Commands,
-    name="vcagent",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    help="Brings a host to the state that a profile describes, runs the benchmark, "
-    "and judges whether the result counts.\n\n"
-    "[bold]vcagent --profile PERF-CPU-MLPERF.yaml[/] runs a profile; all options: vcagent run --help.",
-)
-
-
-@app.callback()
-def _root(
-    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
-) -> None:
-    if version:
-        from agent import __version__
-
-        print(f"vcagent {__version__}")
-        raise typer.Exit
-
-
-for command in (
+_COMMANDS = (
     run,
     plan,
     resume,
@@ -173,10 +151,50 @@ for command in (
     baseline,
     convert,
     bundle,
-):
-    app.command()(command)
-app.add_typer(fleet, name="fleet")
-app.add_typer(telemetry, name="telemetry")
+)
+_GROUPS = {"fleet": fleet, "telemetry": telemetry}
+
+
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    if version:
+        from agent import __version__
+
+        print(f"vcagent {__version__}")
+        raise typer.Exit
+
+
+def _program(named: str = "") -> typer.Typer:
+    """Return the program, with one command alone if it is named: typer takes time to build each."""
+    program = typer.Typer(
+        cls=_Commands,
+        name="vcagent",
+        no_args_is_help=True,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        help="Brings a host to the state that a profile describes, runs the benchmark, "
+        "and judges whether the result counts.\n\n"
+        "[bold]vcagent --profile PERF-CPU-MLPERF.yaml[/] runs a profile; all options: vcagent run --help.",
+    )
+    program.callback()(_root)
+    for command in _COMMANDS:
+        if named in {"", command.__name__}:
+            program.command()(command)
+    for name, group in _GROUPS.items():
+        if named in {"", name}:
+            program.add_typer(group, name=name)
+    return program
+
+
+@cache
+def _own_command(named: str) -> Any:
+    """Return the program with one of its own commands alone, ready to be called."""
+    return typer.main.get_command(_program(named))
+
+
+app = _program()
 _OWN_OPTIONS = ("-h", "--help", "--version", "--install-completion", "--show-completion")
 """Options that are not those of ``run``."""
 
@@ -184,11 +202,18 @@ COMMANDS = "vcagent.commands"
 """The entry points of groups of commands that are built on the agent."""
 
 
-def _add_others() -> None:
+def _command_line(arguments: list[str]) -> Any:
+    """Return the program with the named command, or with all commands for help and for an unknown name."""
+    named = arguments[0] if arguments else "--help"
+    if named in _GROUPS or named in {command.__name__ for command in _COMMANDS}:
+        return _own_command(named)
+    program = _program()
+    _add_others(program, named)
+    return typer.main.get_command(program)
+
+
+def _add_others(program: typer.Typer, named: str) -> None:
     """Add the groups of commands of other parts and distributions: the one that is named, or all for help."""
-    named = sys.argv[1] if sys.argv[1:] else "--help"
-    if named.startswith("-") and named not in _OWN_OPTIONS:
-        return  # options of run
     from importlib.metadata import entry_points
 
     from agent.cli.output import say
@@ -197,7 +222,7 @@ def _add_others() -> None:
     for point in entry_points(group=COMMANDS):
         if named in {*_OWN_OPTIONS, point.name}:
             try:
-                app.add_typer(load_plug_in(point, "the command"), name=point.name)
+                program.add_typer(load_plug_in(point, "the command"), name=point.name)
             except PlugInError as error:
                 if point.name == named:
                     raise
@@ -325,8 +350,8 @@ def main() -> None:
 
         rich_utils.COLOR_SYSTEM = None
     try:
-        _add_others()
-        app(args=_arguments(sys.argv[1:]), prog_name="vcagent")
+        arguments = _arguments(sys.argv[1:])
+        _command_line(arguments)(args=arguments, prog_name="vcagent")
     except VcagentError as error:
         _end_with(error, as_json=as_json)
     except SystemExit as end:

@@ -14,7 +14,6 @@ REPORTS = Path(__file__).parents[1] / "report" / "finished_run"
 # its tidying up: the end of a process writes what is left in its buffers, which may change the exit code.
 DRIVER = """
 import importlib, json, os, sys, traceback
-import typer
 from agent.cli import main as program
 
 for name in ("agent.run.session", "agent.cli.compare", "agent.store.command_documents", "typer.rich_utils"):
@@ -63,9 +62,7 @@ def outcome(words, output):
         return [words, output, code, file.read()]
 
 calls = json.load(sys.stdin)
-sys.argv = ["vcagent", "--help"]
-program._add_others()
-paths = list(commands(typer.main.get_command(program.app), []))
+paths = list(commands(program._command_line(["--help"]), []))
 calls += [[[*path, "--json", "--no-such-option"], "full"] for path in paths]
 with open("found.json", "w") as file:
     json.dump({"paths": paths, "outcomes": [outcome(*call) for call in calls]}, file)

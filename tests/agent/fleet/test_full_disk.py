@@ -60,7 +60,7 @@ def test_a_full_disk_ends_the_command_with_a_sentence(
     def app(**_: object) -> None:
         raise error
 
-    monkeypatch.setattr(command, "app", app)
+    monkeypatch.setattr(command, "_command_line", lambda _: app)
     monkeypatch.setattr(sys, "argv", ["vcagent", "runs"])
     with pytest.raises(SystemExit) as ended:
         command.main()
@@ -72,7 +72,7 @@ def test_a_defect_shows_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     def app(**_: object) -> None:
         raise KeyError("x")
 
-    monkeypatch.setattr(command, "app", app)
+    monkeypatch.setattr(command, "_command_line", lambda _: app)
     monkeypatch.setattr(sys, "argv", ["vcagent", "runs"])
     with pytest.raises(KeyError):
         command.main()

@@ -1,6 +1,7 @@
 """The driver's installation with Debian's real NVIDIA packages: versions, branches, drifts and builds.
 
-Every run includes one installation with a real build by DKMS; ``make lab`` runs the others as well.
+Every run includes one installation with a real build by DKMS, of the module ``nvidia`` alone; ``make lab``
+builds all modules and runs the other tests as well.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
     from tests.lab.host.debian_root import DebianRoot, Release
 
 pytestmark = pytest.mark.lab
-in_the_whole_lab = pytest.mark.skipif(
-    os.environ.get("VCAGENT_LAB") != "all", reason="takes minutes: make lab runs it"
-)
+WHOLE_LAB = os.environ.get("VCAGENT_LAB") == "all"
+in_the_whole_lab = pytest.mark.skipif(not WHOLE_LAB, reason="takes minutes: make lab runs it")
+FURTHER_MODULES = ("drm", "modeset", "peermem", "uvm")
 
 
 def root_of(release: Release, tmp_path: Path) -> DebianRoot:
@@ -46,10 +47,14 @@ def test_an_older_release_of_the_branch_is_built_and_held(tmp_path: Path) -> Non
     """Install all parts of the driver in the requested version, although a newer release is available."""
     host = root_of(BOOKWORM, tmp_path)
     older = older_release(host)
+    further = FURTHER_MODULES if WHOLE_LAB else ()
+    if not WHOLE_LAB:
+        host.build_core_module_alone()
     assert host.planned(older) == ["driver", "exclude", "hold"]
     result = host.vcagent(older)
     assert result.returncode == 0, result.stdout + result.stderr
     assert f"nvidia-current/{older}, {host.kernel}, x86_64: installed" in host.run("dkms", "status").stdout
+    assert host.modules() == {"nvidia-current.ko", *(f"nvidia-current-{name}.ko" for name in further)}
     versions = host.versions()
     own = {"nvidia-modprobe", "nvidia-persistenced"}  # Debian gives these their own versions
     assert {full.partition("-")[0] for name, full in versions.items() if name not in own} == {older}
