@@ -85,7 +85,7 @@ def _scenarios(side: Side) -> set[str]:
 
 
 def _of_case(side: Side, scenario: str) -> Facts:
-    """Return the settings of a case in the runs of a side. A detail that varies between rounds is a result."""
+    """Return a case's settings in the runs of a side; a detail that varies between rounds is a result."""
     facts: Facts = {}
     for run in side.runs:
         rounds = [dict(_flat("", case.details)) for case in run.cases.get(scenario, ())]
