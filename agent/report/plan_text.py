@@ -62,8 +62,9 @@ def render_plan(
         page.component(component)
     if estimates_s is None:
         estimates_s = [step.estimate_s for one in planned for step in (one.plan.steps if one.plan else ())]
-    page.line(Text())
-    page.line(Text(_sum(estimates_s)))
+    if estimates_s or not any(component.error for component in planned):
+        page.line(Text())
+        page.line(Text(_sum(estimates_s)))
     page.refusals()
 
 

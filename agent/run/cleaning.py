@@ -262,12 +262,12 @@ def _within(path: str, folder: Path) -> bool:
 def _measured(paths: Iterable[Path], named: Path) -> Removal:
     files = size = 0
     for path in paths:
-        for where, _, names in os.walk(path):
+        for where, _, names in () if path.is_symlink() else os.walk(path):
             for name in names:
                 with suppress(OSError):
                     size += os.lstat(os.path.join(where, name)).st_size  # noqa: PTH118 - many files
                 files += 1
-        if not path.is_dir():
+        if path.is_symlink() or not path.is_dir():
             files, size = files + 1, size + path.lstat().st_size
     return Removal(named, files, size)
 
