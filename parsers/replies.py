@@ -20,6 +20,9 @@ ENOUGH_TOKENS = 8
 ENOUGH_FOR_PACE = 16
 LEAST_S_PER_TOKEN = 20e-6
 LONG_PAUSE_S = 0.02
+MOSTLY = 0.5
+FIRST_PARTS = 4
+GATHERED_SHARE, GATHERED_S_PER_TOKEN = 0.95, 150e-6
 SLACK_S, SLACK_SHARE = 0.01, 1.1
 
 
@@ -28,6 +31,7 @@ _LEAST_BYTES_PER_TOKEN = (1.0, 2.0)
 _MOST_BYTES_PER_TOKEN = 12.0
 _MOST_TOKENS_PER_PART = 1.5
 _BLANK_PARTS = (0.5, 0.2)
+_BLANK_STREAM = (0.5, 0.35)
 _MOST_CHARS_PER_PROMPT_TOKEN = 15.0
 _RECOUNT = (1.8, 1.2)
 _RECOUNT_TOKENS = 64
@@ -101,11 +105,11 @@ _ODDITIES: Mapping[str, _Oddity] = {
         "use a server that gives all parts of an answer one id", _NEVER,
     ),
     "builds": _Oddity(
-        "name two builds of the server (system_fingerprint)",
+        "name two builds of the server, or two providers",
         "see whether a router stands between client and engine", _NEVER,
     ),
     "other_build": _Oddity(
-        "come from another build of the server than the reply before (system_fingerprint)",
+        "come from another build of the server, or another provider, than the reply before",
         "see whether a router stands between client and engine", _NEVER,
     ),
     "created_falls": _Oddity(
@@ -121,6 +125,14 @@ _ODDITIES: Mapping[str, _Oddity] = {
     ),
     "total_tokens": _Oddity(
         "give a total that is not the sum of prompt and answer: some tokens may be hidden",
+        "see how the server counts tokens", _NEVER,
+    ),
+    "hidden_tokens": _Oddity(
+        "count tokens that they do not show: of hidden reasoning, or of a rejected draft",
+        "switch reasoning and predictions off, or let the server send all text that it counts", _NEVER,
+    ),
+    "logprobs": _Oddity(
+        "contain the probabilities of more or fewer tokens than they count",
         "see how the server counts tokens", _NEVER,
     ),
     "usage_falls": _Oddity("count fewer tokens at their end than before", "see how the server counts tokens"),
@@ -147,6 +159,11 @@ _ODDITIES: Mapping[str, _Oddity] = {
     "prompt_varies": _Oddity(
         "count the same prompt differently from one time to the next", "see whether the server cuts prompts"
     ),
+    "prompts_cut": _Oddity(
+        "have the same, largest number of prompt tokens, though their prompts' lengths differ: the prompts "
+        "may have been cut",
+        "raise the server's context", _NEVER,
+    ),
     "more_parts": _Oddity(
         "have more parts of text than tokens", "see how the server counts tokens", _PER_CENT
     ),
@@ -163,6 +180,14 @@ _ODDITIES: Mapping[str, _Oddity] = {
     ),
     "echo": _Oddity("repeat their prompt", "read some answers: is there a model at all?", _NEVER, 0.5),
     "one_word": _Oddity("repeat one word", "read some answers: are they the model's?", _NEVER, 0.5),
+    "doubled": _Oddity(
+        "contain each part of the answer twice: half of the tokens are copies",
+        "see whether a proxy repeats what the server sends", 0.25, _PER_CENT,
+    ),
+    "little_text": _Oddity(
+        "have fewer bytes of text than tokens: some tokens may not have been computed",
+        "read these answers, and see how the server counts tokens", _NEVER, 0.05,
+    ),
     "worked_longer": _Oddity(
         "claim to have been computed for longer than they took",
         "see whether the answer was stored", _PER_CENT,
@@ -176,21 +201,51 @@ _ODDITIES: Mapping[str, _Oddity] = {
         "came with all tokens at once: the time per token is unknown",
         "let the server stream each token, and see that no proxy gathers them", 0.25, 0.05,
     ),
+    "timed_rate": _Oddity(
+        "name a rate of tokens that does not fit the time that they name",
+        "see whether a proxy changed the reply", _PER_CENT,
+    ),
+    "worked_shorter": _Oddity(
+        "claim to have been computed in less than half the time that they were streamed",
+        "do not use the server's own timings: see whether its clock is right", _NEVER, 0.25,
+    ),
+    "gathered": _Oddity(
+        "came with all tokens close together at their end: a proxy may have waited for the whole answer",
+        "let the proxy pass each token on", _NEVER, 0.25,
+    ),
     "paused_blank": _Oddity(
         "begin with a blank and a pause before the first word: the first token is not the answer's",
         "see what the server sends first", 0.05, _PER_CENT, _PATTERN,
     ),
     "paused_alike": _Oddity(
-        "begin with the same word and a pause before the next: the first token is not the answer's",
+        "begin with the same words and a pause before the next: the first token is not the answer's",
         "see what the server sends first", 0.25, 0.25, _PATTERN,
     ),
     "paused": _Oddity(
         "pause after their first token for most of their time",
-        "see what the server does there", _NEVER, 0.25,
+        "see what the server does there", _NEVER, 0.5,
     ),
-    "same_id": _Oddity(
+    "halted": _Oddity(
+        "pause after their first words for most of their time",
+        "see what the server does there", _NEVER, 0.5,
+    ),
+    "same_id": _Oddity(  # Ollama draws ids from 999 numbers
         "have the id of an earlier reply to the same prompt: they were stored",
-        "switch off the cache that stores replies", _PER_CENT,
+        "switch off the cache that stores replies", _PER_CENT, _PER_CENT, _PATTERN,
+    ),
+    "same_created": _Oddity(
+        "were created at the same second as an earlier reply to the same prompt, though they were requested "
+        "later: they were stored",
+        "switch off the cache that stores replies", _PER_CENT, 0.0, _PATTERN,
+    ),
+    "created_before": _Oddity(
+        "name a time of creation before their request: they may have been stored",
+        "switch off the cache that stores replies, or set the server's clock", _NEVER,
+    ),
+    "retried": _Oddity(
+        "come from a gateway that tried before without success: failures are hidden, and another model may "
+        "have answered",
+        "ask the server itself, not a gateway", _NEVER,
     ),
     "stored": _Oddity("come from a cache between client and server", "ask the server itself, not a proxy"),
 }  # fmt: skip
@@ -203,8 +258,8 @@ class Replies:
     Args:
         counts: replies with an oddity, by its name.
         sums: ``replies``, ``tokens``, ``text_bytes``; ``streamed_tokens`` and ``parts`` of streamed replies;
-            ``counted_parts`` and ``blank_parts`` of those whose parts had to be counted; ``prompt_tokens``
-            and ``prompt_chars``.
+            ``blank_parts`` among them; ``counted_parts`` of those whose parts had to be counted;
+            ``prompt_tokens`` and ``prompt_chars``.
         examples: an example of an oddity, by its name.
         recount: ``told`` and ``counted`` tokens of some answers, and the ``source`` of the count; or the
             ``problem`` that prevented it.
@@ -250,11 +305,8 @@ def _odd(replies: Replies) -> Iterator[_Found]:
     for name in known if total else ():
         oddity, count = _ODDITIES[name], replies.counts[name]
         share = count / total
-        if (
-            name == "paused"
-            and "paused_alike" in replies.counts
-            and share >= _ODDITIES["paused_alike"].invalid_from
-        ):
+        alike = replies.counts.get("paused_alike", 0) / total
+        if name in {"paused", "halted"} and alike >= _ODDITIES["paused_alike"].invalid_from:
             continue
         if share >= min(oddity.invalid_from, oddity.warned_from):
             example = replies.examples.get(name)
@@ -292,14 +344,15 @@ def _ratios(replies: Replies) -> Iterator[_Found]:
             "let the server stream each token (vLLM: --stream-interval 1)",
             False,
         )
-    if counted := sums.get("counted_parts", 0):
-        blank = sums.get("blank_parts", 0) / counted
-        if blank > _BLANK_PARTS[1]:
+    if parts and replies.counts.get("blank", 0) < sums.get("replies", 0) / 2:
+        blank, is_counted = sums.get("blank_parts", 0) / parts, sums.get("counted_parts", 0) > 0
+        most, many = _BLANK_PARTS if is_counted else _BLANK_STREAM
+        if blank > many:
             yield (
                 "blank_parts",
-                f"{blank:.0%} of the parts that were counted as tokens are blanks",
-                "let the server report its usage",
-                blank > _BLANK_PARTS[0],
+                f"{blank:.0%} of the parts of the streams are blanks",
+                "let the server report its usage" if is_counted else "see what the server sends as tokens",
+                blank > most,
             )
     prompt = sums.get("prompt_tokens", 0)
     if prompt and sums.get("prompt_chars", 0) / prompt > _MOST_CHARS_PER_PROMPT_TOKEN:

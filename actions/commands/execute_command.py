@@ -36,6 +36,7 @@ from agent.component.open_container import open_container
 from agent.component.parameter_types import Seconds, Words  # noqa: TC001 - likewise
 from agent.core.errors import ActionFailedError, ProfileError
 from agent.core.names import did_you_mean
+from agent.core.quantities import metric_text
 from agent.core.records import Validity
 from agent.core.safe_files import copy_file, make_folder
 from agent.host.containers import Mount
@@ -202,9 +203,7 @@ class ExecuteCommand(Action, Dependency):
         """Plan one step: the command."""
         command = (self.parameters.command or "").strip()
         if not command:
-            raise ProfileError(
-                "ExecuteCommand has no command", remedy='give one: --parameters "Command=uname -a"'
-            )
+            raise ProfileError("ExecuteCommand has no command", remedy="give one, such as command=date")
         container, repeats = self.parameters.container, self.parameters.repeats
         if container:
             container.require_inputs(facts)
@@ -345,7 +344,7 @@ def _empty(folder: Path) -> None:
 
 def _sentence(outputs: list[ParsedOutput], result: ProcessResult) -> str:
     metrics = [metric for output in outputs for metric in output.metrics if metric.verbosity <= 1]
-    told = ", ".join(f"{metric.name} {metric.value:g} {metric.unit}" for metric in metrics[:3])
+    told = ", ".join(map(metric_text, metrics[:3]))
     verdicts = {output.validity.value for output in outputs if output.validity}
     return "; ".join(
         filter(None, (told or f"exit code 0 after {result.duration_s:.1f} s", *sorted(verdicts)))

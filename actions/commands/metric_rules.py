@@ -42,7 +42,11 @@ TAKE: Mapping[str, Callable[[list[float]], float]] = {
 
 
 def _relativity(value: Any) -> Any:
-    return _RELATIVITIES.get(canonical(value), value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    if canonical(value) not in _RELATIVITIES:
+        raise ValueError(f"{value!r} is not higher, lower or undefined")
+    return _RELATIVITIES[canonical(value)]
 
 
 class MetricRule(ParameterGroup):
@@ -147,13 +151,13 @@ class MetricRule(ParameterGroup):
         try:
             groups = set(regex.compile(self.regex).groupindex)
         except regex.error as error:
-            raise ValueError(f"{self.regex!r} is not a regular expression: {error}") from error
+            raise ValueError(f"'{self.regex}' is not a regular expression: {error}") from error
         if "value" not in groups:
-            raise ValueError(f"{self.regex!r} has no group (?P<value>…) for the number")
+            raise ValueError(f"'{self.regex}' has no group (?P<value>…) for the number")
         for what in ("name", "unit"):
             if not getattr(self, what) and what not in groups:
                 raise ValueError(
-                    f"{self.regex!r} has no group (?P<{what}>…), and the rule no {what}: give one"
+                    f"'{self.regex}' has no group (?P<{what}>…), and the rule no {what}: give one"
                 )
         used = {
             field
@@ -162,7 +166,7 @@ class MetricRule(ParameterGroup):
         } | set(self.where)
         if unknown := sorted(used - groups - {"match"}):
             raise ValueError(
-                f"<{unknown[0]}> is not a group of {self.regex!r}; it has {', '.join(sorted(groups))}"
+                f"<{unknown[0]}> is not a group of '{self.regex}'; it has {', '.join(sorted(groups))}"
             )
 
 

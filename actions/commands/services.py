@@ -89,7 +89,7 @@ class _ServiceParameters(ComponentParameters):
         try:
             regex.compile(value)
         except regex.error as error:
-            raise ValueError(f"{value!r} is not a regular expression: {error}") from error
+            raise ValueError(f"'{value}' is not a regular expression: {error}") from error
         return value
 
     @property
@@ -164,7 +164,7 @@ class _ServerAction(ServiceAction):
         asked = self.parameters
         wanted = [
             f"{asked.ready_url} answers" if asked.ready_url else "",
-            f"it writes {asked.ready_line!r}" if asked.ready_line else "",
+            f"it writes '{asked.ready_line}'" if asked.ready_line else "",
             "its port is open" if asked.waits_for_port else "",
         ]
         reason = f"later actions of its group use it; ready when {' and '.join(filter(None, wanted))}"
@@ -234,7 +234,7 @@ class _ServerAction(ServiceAction):
             import regex
 
             lines = OutputLines(context.log, regex.compile(asked.ready_line))
-            tests[f"written {asked.ready_line!r}"] = lines.found
+            tests[f"written '{asked.ready_line}'"] = lines.found
         if asked.waits_for_port:
             tests[f"opened its port {port}"] = lambda: is_open(_HOST, port, published=self.published)
         if asked.ready_url:

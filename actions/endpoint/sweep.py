@@ -23,6 +23,7 @@ from agent.component.component import (
 )
 from agent.component.environment_script import interpreter
 from agent.core.errors import ActionFailedError, HostError, ParseError
+from agent.core.quantities import metric_text
 from agent.core.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
 from agent.store.exhibits import write_exhibits
 from parsers.endpoint_load.requests import TIMES
@@ -309,6 +310,6 @@ def _nothing_holds(search: RateSearch, doubtful: Sequence[Measured]) -> Reason:
 def _sentence(output: ParsedOutput) -> str:
     """Return the outcome in a line."""
     assert output.verdict is not None  # noqa: S101 - every output here has one
-    shown = ", ".join(f"{one.name} {one.value:.4g} {one.unit}" for one in output.metrics[:_HEADLINES])
+    shown = ", ".join(map(metric_text, output.metrics[:_HEADLINES]))
     why = f" ({output.verdict.reasons[0].message})" if output.verdict.reasons else ""
     return f"{output.scenario} {output.verdict.validity.value}{why}: {shown}"

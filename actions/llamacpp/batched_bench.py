@@ -12,6 +12,7 @@ from actions.llamacpp.programs import run_program
 from actions.llamacpp.variant_action import VariantAction, VariantParameters, names_of, read_log
 from agent.component.component import ComponentParameters, StepOutcome
 from agent.core.errors import ActionFailedError
+from agent.core.quantities import format_number
 from parsers.llamacpp.bench import batched_metrics, batched_rows
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class LlamaCppBatchedBench(VariantAction):
             )
         metrics = batched_metrics(rows, f"{variant.scenario(self.what)}/")
         output = self.output(variant, context, program, log, metrics)
-        shown = ", ".join(f"{int(row['pl'])}: {row['speed_tg']:.1f}" for row in rows)
+        shown = ", ".join(f"{int(row['pl'])}: {format_number(row['speed_tg'])}" for row in rows)
         return StepOutcome(f"{variant.name}: {shown} tokens/s generated", (output,), case_dir)
 
 

@@ -11,6 +11,7 @@ from typing_extensions import override
 from actions.llamacpp.programs import run_program
 from actions.llamacpp.variant_action import VariantAction, VariantParameters, names_of, read_log
 from agent.component.component import ComponentParameters, StepOutcome
+from agent.core.quantities import plain_quantity
 from parsers.llamacpp.bench import bench_metrics, bench_rows
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class LlamaCppBench(VariantAction):
         metrics = bench_metrics(rows, f"{variant.scenario(self.what)}/")
         output = self.output(variant, context, program, log, metrics)
         shown = ", ".join(
-            f"{(metric.scenario or '').rpartition('/')[2]} {metric.value:.1f} {metric.unit}"
+            f"{(metric.scenario or '').rpartition('/')[2]} {plain_quantity(metric.value, metric.unit)}"
             for metric in metrics
             if metric.verbosity == 1
         )

@@ -19,6 +19,7 @@ from actions.llamacpp.variants import Variant
 from agent.component.component import Action, ComponentParameters, Plan, Step, StepOutcome
 from agent.core.errors import ActionFailedError
 from agent.core.file_hash import sha256_of
+from agent.core.quantities import plain_quantity
 from agent.core.records import Metric, ParsedOutput, Relativity
 from agent.facts.agent_paths import PACKAGE_DIR
 from parsers.llamacpp import FORMAT, TOOL
@@ -127,7 +128,7 @@ class LlamaCppConvert(Action):
             },
             sources=(str(log),),
         )
-        return StepOutcome(f"{variant.path.name}: {after / 2**20:.0f} MiB", (output,), case_dir)
+        return StepOutcome(f"{variant.path.name}: {plain_quantity(after, 'bytes')}", (output,), case_dir)
 
     def _explained(self, error: ActionFailedError, log: Path) -> ActionFailedError:
         """Return the error with the cause that the converter names, if any."""

@@ -19,6 +19,7 @@ from actions.llamacpp.variants import takes_matrix
 from agent.component.component import Action, ComponentParameters, Plan, Step, StepOutcome
 from agent.core.errors import ActionFailedError
 from agent.core.file_hash import sha256_of
+from agent.core.quantities import plain_quantity
 from agent.core.records import Metric, ParsedOutput, Relativity
 from agent.core.safe_files import replace_text
 from agent.facts.agent_paths import PACKAGE_DIR
@@ -130,4 +131,6 @@ class LlamaCppImatrix(Action):
             },
             sources=(str(log),),
         )
-        return StepOutcome(f"{matrix.name} of {asked.text} in {took_s:.0f} s", (output,), case_dir)
+        return StepOutcome(
+            f"{matrix.name} of {asked.text} in {plain_quantity(took_s, 'seconds')}", (output,), case_dir
+        )

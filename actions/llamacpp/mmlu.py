@@ -20,6 +20,7 @@ from actions.llamacpp.variant_action import VariantAction, VariantParameters, na
 from agent.component.component import ComponentParameters, Plan, StepOutcome
 from agent.component.parameter_types import OptionalPath  # noqa: TC001 - pydantic reads it
 from agent.core.errors import ActionFailedError, HostError, LiftedBy
+from agent.core.quantities import plain_quantity
 from agent.core.records import Metric, Relativity
 from agent.core.safe_files import replace_bytes, write_to
 from agent.facts.agent_paths import PACKAGE_DIR, lift_of_path
@@ -180,7 +181,8 @@ class LlamaCppMMLU(VariantAction):
         found = (*metrics, *_by_subject(name, questions, results), *timing_metrics(text, verbosity=3))
         output = self.output(variant, context, program, log, found, details=details)
         output = replace(output, scenario=variant.scenario(name))
-        message = f"{variant.name}: {metrics[0].value:.2%} of {len(questions)} questions"
+        share = plain_quantity(metrics[0].value, metrics[0].unit)
+        message = f"{variant.name}: {share} of {len(questions)} questions"
         return StepOutcome(message, (output,), case_dir)
 
     def _questions(self, context: StepContext, case_dir: Path) -> tuple[list[Question], list[Question]]:

@@ -14,6 +14,7 @@ from actions.llamacpp.programs import has_final_line, run_program
 from actions.llamacpp.texts import PYTHON_TOPICS, text_named
 from actions.llamacpp.variant_action import VariantAction, VariantParameters, read_log
 from agent.component.component import ComponentParameters, Plan, StepOutcome
+from agent.core.quantities import plain_quantity
 from agent.core.safe_files import replace_text
 from parsers.llamacpp.perplexity import chunks_done, perplexity_metrics
 from parsers.llamacpp.timings import timing_metrics
@@ -103,4 +104,8 @@ class LlamaCppPerplexity(VariantAction):
                 "chunks": self.parameters.chunks,
             },
         )
-        return StepOutcome(f"{variant.name}: perplexity {metrics[0].value:.4f}", (output,), case_dir)
+        return StepOutcome(
+            f"{variant.name}: perplexity {plain_quantity(metrics[0].value, metrics[0].unit)}",
+            (output,),
+            case_dir,
+        )

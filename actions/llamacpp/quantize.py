@@ -22,6 +22,7 @@ from agent.component.component import ComponentParameters, Plan, StepOutcome
 from agent.component.parameter_types import OptionalPath  # noqa: TC001 - pydantic reads it
 from agent.core.errors import ActionFailedError
 from agent.core.file_hash import sha256_of
+from agent.core.quantities import plain_quantity
 from agent.core.records import Metric, Relativity
 from agent.core.safe_files import write_to
 from agent.core.terminal import plain_cell
@@ -178,7 +179,7 @@ class LlamaCppQuantize(VariantAction):
             **({"imatrix": str(matrix), "imatrix_sha256": sha256_of(matrix)} if matrix else {}),
         }
         output = self.output(variant, context, program, log, metrics, details=details)
-        message = f"{variant.name}: {before / 2**20:.0f} MiB → {after / 2**20:.0f} MiB"
+        message = f"{variant.name}: {plain_quantity(before, 'bytes')} → {plain_quantity(after, 'bytes')}"
         return StepOutcome(message, (output,), case_dir)
 
 

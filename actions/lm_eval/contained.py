@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from actions.llamacpp.server import PROGRAM
+from actions.lm_eval.bundled_data import hub_home
 from actions.lm_eval.command import WITH_LLAMA_CPP, tasks_folder
 from actions.loadgen.contained import behind_links
 from agent.component.open_container import open_container
@@ -41,7 +41,7 @@ def in_container(
         context: the context of the step.
         stack: removes the container when it closes.
     """
-    cache = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface").expanduser().absolute()
+    cache = hub_home()
     cache.mkdir(parents=True, exist_ok=True)
     named = [tasks_folder(asked), WITH_LLAMA_CPP, PROGRAM, Path(asked.model_path or "")]
     named += [asked.server.binary or Path(), Path(asked.server.model)] if asked.server else []

@@ -10,9 +10,11 @@ import urllib.error
 import urllib.request
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from actions.llamacpp.server import LlamaCppServer
+from actions.lm_eval.bundled_data import data_download, provide
 from actions.lm_eval.command import lm_eval_command, lm_eval_environment, sized_for, tasks_folder
 from actions.lm_eval.contained import in_container
 from actions.lm_eval.judging import judge
@@ -21,14 +23,16 @@ from actions.loadgen.in_environment.harness.backends.vllm_log import news_of
 from agent.component.component import Action, ComponentParameters, Plan, Step, StepOutcome
 from agent.component.downloads import not_carried
 from agent.core.errors import ActionFailedError, HostError, LiftedBy
+from agent.core.quantities import metric_text
 from agent.core.records import ParsedOutput
 from agent.facts.agent_paths import lift_of_path
+from agent.facts.bundle import bundle_of
 from agent.facts.visible_gpus import chosen_devices, usable_gpus
 from gpu_configs.model_identity import own_name
 from parsers.lm_eval import parse_folder
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Mapping
 
     from agent.component.component import StepContext
     from agent.component.downloads import Download
@@ -69,13 +73,20 @@ class LmEvalExecutor(Action):
         self.asked = cast("LmEvalParameters", parameters)
 
     def downloads(self, facts: Facts) -> tuple[Download, ...]:
-        """Refuse data sets of the hub; with ``offline`` there are none to fetch."""
-        if not self.asked.offline:
+        """Return the data sets of the tasks; with ``offline`` they are on the host.
+
+        Raises:
+            HostError: if lm-eval would fetch a model itself.
+        """
+        asked, image = self.asked, super().downloads(facts)
+        if asked.offline or asked.load_format == "dummy":
+            return image
+        if asked.model_path and not Path(asked.model_path).is_absolute():
             raise not_carried(
-                f"the data sets of {', '.join(self.asked.tasks)}",
-                "bring the hub's cache there (HF_HOME), and set offline: true",
+                f"the model {asked.model_path}, which lm-eval fetches",
+                "fetch it with a HuggingFaceModel, and give its folder as model_path: {PackagePath:name}",
             )
-        return super().downloads(facts)
+        return (*image, data_download(asked))
 
     def uses_gpus(self, facts: Facts) -> bool:
         """Return True for an engine in lm-eval's process, and for a llama.cpp server with layers on GPUs."""
@@ -150,7 +161,7 @@ class LmEvalExecutor(Action):
             key = os.environ.get(asked.api_key_env, "") if asked.api_key_env else ""
             if asked.backend == "local-completions":
                 check_echo(url, asked.endpoint_model or asked.model, key)
-            self._evaluate(context, case_dir, url, key)
+            self._evaluate(context, case_dir, url, key, provide(asked, context))
         results_at_the_top(case_dir)
         named = own_name(asked.model, asked.model_path) if asked.model_path else asked.model
         output = judge(parse_folder(case_dir)[-1], asked.model_copy(update={"model": named}))
@@ -160,13 +171,17 @@ class LmEvalExecutor(Action):
     def _sized(self, asked: LmEvalParameters, facts: Facts) -> LmEvalParameters:
         return sized_for(asked, usable_gpus(facts, asked.gpus)) if asked.backend == "vllm" else asked
 
-    def _evaluate(self, context: StepContext, case_dir: Path, url: str, key: str) -> None:
+    def _evaluate(
+        self, context: StepContext, case_dir: Path, url: str, key: str, more: Mapping[str, str]
+    ) -> None:
         asked = self._sized(self.asked, context.facts)
+        if bundle_of(context.facts):  # nothing else is asked
+            asked = asked.model_copy(update={"offline": True})
         shown = _ShownProgress(context.progress, asked.model_path)
         ended = context.processes.run(
             lm_eval_command(asked, url=url, output=case_dir),
             log=context.log,
-            env=lm_eval_environment(asked, key, chosen_devices(context.facts, asked.gpus)),
+            env={**lm_eval_environment(asked, key, chosen_devices(context.facts, asked.gpus)), **more},
             cwd=tasks_folder(asked),
             timeout_s=asked.timeout,
             check=False,
@@ -237,7 +252,7 @@ def remedy_of(text: str) -> str:
 
 def _sentence(output: ParsedOutput) -> str:
     scores = [metric for metric in output.metrics if metric.verbosity == 1]
-    shown = ", ".join(f"{metric.metadata['task']} {metric.name} {metric.value:.4f}" for metric in scores[:4])
+    shown = ", ".join(f"{metric.metadata['task']} {metric_text(metric)}" for metric in scores[:4])
     validity = f"{output.validity.value}: " if output.validity else ""
     return f"{validity}{shown or 'no question was asked'}"
 

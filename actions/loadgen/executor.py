@@ -31,6 +31,7 @@ from actions.loadgen.scorers import check_reference, score_run
 from agent.component.component import Action, ComponentParameters, Plan, Step, StepOutcome
 from agent.component.environment_script import interpreter
 from agent.core.errors import ActionFailedError, HostError, LiftedBy, refusals_lifted_by
+from agent.core.quantities import metric_text
 from agent.core.records import ParsedOutput, Validity
 from agent.facts.agent_paths import lift_of_path
 from agent.facts.visible_gpus import usable_gpus
@@ -112,13 +113,16 @@ class LoadGenExecutor(Action):
         asked = self.asked
         if asked.dataset != SYNTHETIC:
             samples = self._open_set(facts)
-            with refusals_lifted_by(LiftedBy.NOTHING):
+            # A dependency that is still to run may make a data set of the package folder again.
+            is_made_here = lift_of_path(facts, Path(asked.dataset)) is None
+            lift = None if is_made_here else LiftedBy.NOTHING
+            with refusals_lifted_by(lift):
                 check_reference(asked, samples)
             if asked.samples and asked.samples > len(samples.ids):
                 raise HostError(
                     f"{asked.samples} samples are requested, but {asked.dataset} has {len(samples.ids)}",
                     remedy="lower samples, or remove it to use all",
-                    lifted_by=LiftedBy.NOTHING,
+                    lifted_by=lift,
                 )
             if samples.has_texts:
                 self._check_texts()
@@ -291,9 +295,7 @@ def _sentence(output: ParsedOutput) -> str:
     """Return the outcome in a line."""
     verdict = output.verdict
     assert verdict is not None  # noqa: S101 - merge always gives one
-    shown = ", ".join(
-        f"{metric.name} {metric.value:.4g} {metric.unit}" for metric in output.metrics[:_HEADLINES]
-    )
+    shown = ", ".join(map(metric_text, output.metrics[:_HEADLINES]))
     why = (
         f" ({verdict.reasons[0].message})"
         if verdict.reasons and verdict.validity is not Validity.VALID

@@ -12,6 +12,7 @@ from actions.loadgen.in_environment.harness.outputs import remove_outputs
 from actions.loadgen.parameters import AUTO, as_share
 from agent.component.environment_script import interpreter, read_result
 from agent.core.errors import ActionFailedError
+from agent.core.progress import PROGRESS_EVENT
 from agent.core.safe_files import replace_text
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ class _ShownProgress:
 
     def line(self, line: str) -> None:
         """Process a line of output; lines that are not progress only go to the log."""
-        if not line.startswith('{"event": "progress"'):
+        if not line.startswith(PROGRESS_EVENT):
             return
         try:
             told = json.loads(line)
@@ -200,5 +201,5 @@ class _ShownProgress:
         shown = told.get("note") or self._PHASES.get(phase, "running")
         message = f"{shown}: {told.get('detail') or f'{completed} samples'}"
         if elapsed_s > 0 and completed:
-            message += f", {completed / elapsed_s:.1f}/s"
+            message += f", {completed / elapsed_s:.1f} samples/s"
         self._progress.update(message, done=completed, total=told.get("expected"))

@@ -15,6 +15,8 @@ from actions.locust.load_parameters import LocustLoadParameters
 from actions.locust.text_server import TextServer
 from agent.component.component import Action, ComponentParameters, Plan, Step, StepContext, StepOutcome
 from agent.core.errors import ActionFailedError, HostError, LiftedBy
+from agent.core.progress import PROGRESS_EVENT
+from agent.core.quantities import metric_text
 from agent.core.records import ParsedOutput, Reason, Validity
 from agent.core.safe_files import replace_text
 from parsers.llamacpp_server.counters import read_counters
@@ -265,7 +267,7 @@ def _write_samples(case_dir: Path) -> None:
 def _sentence(output: ParsedOutput) -> str:
     """Return the outcome in a line."""
     assert output.verdict is not None  # noqa: S101 - the parser always gives one
-    shown = [f"{metric.name} {metric.value:.4g} {metric.unit}" for metric in output.metrics[:_HEADLINES]]
+    shown = map(metric_text, output.metrics[:_HEADLINES])
     why = [f"({output.verdict.reasons[0].message})"] if output.verdict.reasons else []
     return " ".join([output.scenario, output.verdict.validity.value, *why]) + ": " + ", ".join(shown)
 
@@ -279,7 +281,7 @@ class _ShownProgress:
 
     def line(self, line: str) -> None:
         """Process a line of output; lines that are not progress only go to the log."""
-        if not line.startswith('{"event": "progress"'):
+        if not line.startswith(PROGRESS_EVENT):
             return
         try:
             told: dict[str, Any] = json.loads(line)

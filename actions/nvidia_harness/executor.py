@@ -28,6 +28,7 @@ from agent.component.component import Action, ComponentParameters, Plan, Step, S
 from agent.component.downloads import not_carried
 from agent.core.errors import ActionFailedError
 from agent.core.mlperf import NO_RESULT, NOT_VERIFIED, STANDING
+from agent.core.quantities import metric_text
 from agent.core.records import Validity
 from agent.store.exhibits import Exhibits, write_exhibits
 from gpu_configs.published import standing
@@ -62,8 +63,17 @@ class MLPerfExecutor(Action):
         self.asked = cast("MLPerfParameters", parameters)
 
     def downloads(self, facts: Facts) -> tuple[Download, ...]:  # noqa: ARG002 - see Component
-        """Refuse: the harness builds its image from the network."""
-        raise not_carried("the image and the data of NVIDIA's harness")
+        """Refuse: NVIDIA's makefiles fetch on the GPU host, and what they fetch depends on its GPUs.
+
+        ``make build`` fetches MLPerf's repository each time, even into a clone that exists, then LoadGen's
+        build tools from the package index, and on some GPUs further repositories; the container has the
+        account of the host's user (Makefile.build and Makefile.docker of v4.1).
+        """
+        raise not_carried(
+            "what NVIDIA's harness downloads: its make build fetches from GitHub and PyPI on the GPU host",
+            "bundle the rest with --dependencies (driver, Docker, toolkit, NVIDIA's repository), and let the "
+            "harness reach these servers, through a proxy if need be (HTTPS_PROXY)",
+        )
 
     def plan(self, facts: Facts) -> Plan:
         """Plan a step for each stage: a resumed run continues after the last complete one.
@@ -356,6 +366,6 @@ def _sentence(output: ParsedOutput) -> str:
     validity = verdict.validity.value if verdict else "no verdict"
     why = f" ({verdict.reasons[0].message})" if verdict and verdict.reasons else ""
     first = next((metric for metric in output.metrics if metric.verbosity == 1), None)
-    number = f": {first.name} {first.value:.5g} {first.unit}" if first else ""
+    number = f": {metric_text(first)}" if first else ""
     good = verdict is not None and verdict.validity is Validity.VALID
     return f"{output.scenario} {validity}{'' if good else why}{number}"

@@ -116,7 +116,8 @@ def bundle(
     size = sum(one.size_bytes for one in made.files)
     counts = f"{count_of(len(made.contents), 'download')} in {count_of(len(made.files), 'file')}"
     say(f"{folder}: {counts}, {size / 2**20:.1f} MiB")
-    say(f"There: vcagent --profile {' --profile '.join(profile)} --bundle FOLDER")
+    option = f"--bundle {folder.name.removesuffix('.tar')}"
+    say(f"Copy it to the host, and there: vcagent --profile {' --profile '.join(profile)} {option}")
 
 
 def _bundle_agent(platforms: list[str], output: Path, wheels: Path | None, *, as_json: bool) -> None:

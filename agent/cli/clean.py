@@ -67,7 +67,7 @@ def clean(
     servers = kept_servers(runs)
     if not as_json:
         for path, why in distrusted.items():
-            say(f"left {path}: {why}")
+            _say("left", f"{path}: {why}")
         _show_servers(servers)
         _show(found)
         if not todo and not servers:
@@ -97,7 +97,7 @@ def _question(steps: int, servers: int) -> str:
 
 def _show_servers(servers: Sequence[tuple[Path, Serving]]) -> None:
     for run, serving in servers:
-        say(f"end    {serving.shown}, the server of {run.name}: {serving.how_to_stop}")
+        _say("end", f"{serving.shown}, the server of {run.name}: {serving.how_to_stop}")
 
 
 def _end(servers: Sequence[tuple[Path, Serving]]) -> None:
@@ -139,7 +139,7 @@ def _take_back(todo: list[Undoing], facts: Facts, *, quiet: bool) -> tuple[dict[
                 why = str(error)
             if why:
                 left[id(undoing)] = why
-                progress.note(f"left {undoing.row.key}: {why}")
+                progress.note(f"left {undoing.name}: {why}")
     return left, failed
 
 
@@ -152,7 +152,7 @@ def _as_dict(undoing: Undoing, left: str) -> dict[str, Any]:
     """
     why = left or undoing.plan.nothing_to_do
     return {
-        "name": f"{undoing.row.type}: {undoing.row.name}",
+        "name": undoing.name,
         "run_id": undoing.run_dir.name,
         "commands": [step.command for step in undoing.plan.steps],
         "done": not why,
@@ -207,11 +207,11 @@ def clean_up(
         _clean_up_as_json(found, yes=yes)
         return
     for path, why in found.left:
-        say(f"left   {path}: {why}")
+        _say("left", f"{path}: {why}")
     _show_servers(found.servers)
     for removal in found.removals:
         size = f"{count_of(removal.files, 'file')}, {removal.size_bytes / 2**20:.1f} MiB"
-        say(f"remove {removal.path}: {size}")
+        _say("remove", f"{removal.path}: {size}")
     if not found.removals:
         say("Nothing to remove.")
         return
@@ -221,7 +221,17 @@ def clean_up(
     if not yes and not typer.confirm(f"Remove these {len(found.removals)} folders, {mib:.1f} MiB?"):
         raise typer.Exit
     for path, why in found.carry_out().items():
-        say(f"left   {path}: {why}")
+        _say("left", f"{path}: {why}")
+
+
+def _say(what: str, text: str) -> None:
+    """Print a line; on a terminal it is wrapped between words, and paths stay whole."""
+    from rich.text import Text
+
+    from agent.core.layout import print_entry
+    from agent.core.terminal import printable, safe_console
+
+    print_entry(safe_console(highlight=False), Text(f"{what:<7}"), printable(text), indent=7)
 
 
 def _clean_up_as_json(found: Cleaning, *, yes: bool) -> None:
@@ -260,12 +270,12 @@ def _show(found: list[Undoing]) -> None:
 
     table = plain_table("", "run", "step", "what and why")
     for undoing in found:
-        name = f"{undoing.row.type}: {undoing.row.name}"
+        name = Text(undoing.name)
         if undoing.plan.steps:
             what = "\n".join(f"{step.command} ({step.reason})" for step in undoing.plan.steps)
-            table.add_row(Text("undo", "bold"), undoing.run_dir.name, Text(name), Text(what))
+            table.add_row(Text("undo", "bold"), undoing.run_dir.name, name, Text(what))
         else:
             why = Text(undoing.plan.nothing_to_do)
-            table.add_row(Text("leave", "dim"), undoing.run_dir.name, Text(name), why)
+            table.add_row(Text("leave", "dim"), undoing.run_dir.name, name, why)
     if found:
         safe_console(highlight=False).print(table)

@@ -75,6 +75,8 @@ def compare(
         from agent.report.comparison_table import print_comparison
 
         print_comparison(comparison, safe_console(highlight=False))
+        if page:
+            print(f"Page: {page}")
     raise typer.Exit(ExitCode.RESULT_INVALID if comparison.regressions else ExitCode.OK)
 
 

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 Recorded = Annotated[
     list[Path],
-    typer.Argument(
-        help="Ids of fleet runs, folders of runs or fleet runs, files of records, or SuperBench's results."
-    ),
+    typer.Argument(help="Ids or folders of runs or fleet runs, files of records, or SuperBench's results."),
 ]
 Rules = Annotated[
     Path | None,
@@ -85,14 +83,15 @@ def diagnose(
 
 
 def _folder_of(run: Path, results_dir: Path) -> Path:
-    """Return what a path or the id of a fleet run, or the beginning of one, stands for."""
+    """Return what a path or the id of a run or fleet run, or the beginning of one, stands for."""
     from agent.fleet.record import fleet_folder
+    from agent.store.results import ResultsFolder
 
     if run.exists() or len(run.parts) > 1:
         return run
-    fleets = fleet_folder(results_dir)
-    if any(path.name.startswith(run.name) for path in fleets.runs()):
-        return fleets.find(run.name)
+    for folder in (fleet_folder(results_dir), ResultsFolder(results_dir)):
+        if any(path.name.startswith(run.name) for path in folder.runs()):
+            return folder.find(run.name)
     return run
 
 
@@ -109,6 +108,7 @@ def baseline(
     least_hosts: Annotated[
         int, typer.Option("--least-hosts", min=1, help="Number of hosts that a metric needs for a baseline.")
     ] = 4,
+    results_dir: ResultsDir = Path("results"),
     as_json: AsJson = False,
 ) -> None:
     """Write the baseline of healthy hosts: median and MAD of each metric, without outliers."""
@@ -119,6 +119,7 @@ def baseline(
     from agent.diagnosis.reading import read_observations
     from agent.store.results import write_json
 
+    runs = [_folder_of(run, results_dir) for run in runs]
     observed = read_observations(runs)
     groups = group_hosts(tuple(observed.hosts), read_facts(runs), group_by)
     if len(kinds := sorted(set(groups.values()))) > 1:

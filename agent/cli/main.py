@@ -70,10 +70,34 @@ _EXAMPLES = {
     "vcagent parse": "vcagent parse FOLDER, with the output of a tool",
     "vcagent convert": "vcagent convert PROFILE.json PROFILE.yaml",
     "vcagent bundle": "vcagent bundle --profile PERF-CPU-MLPERF --platform debian-12-x64",
-    "vcagent submission build": "vcagent submission build results/RUN (vcagent runs lists the runs)",
+    "vcagent submission build": "vcagent submission build results/RUN --submitter ORG --output FOLDER "
+    "(-h lists the required options)",
     "vcagent submission check": "vcagent submission check FOLDER, with closed/ or open/ in it",
 }
 """A call of each command that has required arguments."""
+
+
+_SINKS = "records go to sinks: --sink NAME:settings"
+_CONTENT = "files go to a sink: --sink content:URL"
+_PACKAGES = "packages come from their publishers, or without a network from vcagent bundle"
+_FLEET = "one profile on many hosts: vcagent fleet run -i INVENTORY"
+_OF_VIRTUALCLIENT = {
+    "exitwait": "it has no equivalent: vcagent ends when the run and its sinks are done",
+    "wait": "it has no equivalent: vcagent ends when the run and its sinks are done",
+    "logger": _SINKS,
+    "eventhub": "records go to a sink: --sink eventhubs:…",
+    "contentstore": _CONTENT,
+    "content": _CONTENT,
+    "contentpath": _CONTENT,
+    "contentpathtemplate": _CONTENT,
+    "packagestore": _PACKAGES,
+    "packages": _PACKAGES,
+    "layoutpath": _FLEET,
+    "layout": _FLEET,
+    "proxyapi": "it has no equivalent; proxies are those of the environment (https_proxy)",
+    "debug": "--verbose shows more, --log-level debug logs more",
+}
+"""VirtualClient's options that vcagent does not have, with what to use; names without signs."""
 
 
 @contextmanager
@@ -95,6 +119,9 @@ def _disarmed() -> Iterator[None]:
         error.message = printable(error.message)  # type: ignore[attr-defined]
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "vcagent"
+        option = str(getattr(error, "option_name", ""))
+        if known := _OF_VIRTUALCLIENT.get(option.replace("-", "").lower()):
+            raise UsageError(f"No such option: {option}", remedy=known) from error
         example = f"such as: {_EXAMPLES[command]}; " if command in _EXAMPLES else ""
         listed = "commands" if hasattr(getattr(context, "command", None), "commands") else "options"
         raise UsageError(

@@ -26,12 +26,13 @@ def report(
 ) -> None:
     """Show the result of a run or fleet run, and write its report again from its folder."""
     from agent.core.errors import UsageError
+    from agent.fleet.record import fleet_folder
     from agent.report import render_result, write_report, write_rollup
     from agent.store.documents import FLEET_FILE, RunDocument
     from agent.store.metric_lines import read_records
 
     folder = _found(results_dir, run)
-    if (folder / FLEET_FILE).is_file():
+    if (folder / FLEET_FILE).is_file() or folder.parent == fleet_folder(results_dir).path:
         _report_fleet(folder, as_json=as_json)
         return
     try:
@@ -72,12 +73,19 @@ def _report_fleet(folder: Path, *, as_json: bool) -> None:
     from agent.core.errors import UsageError
     from agent.fleet.outcome import write_outcome
     from agent.fleet.record import FleetRecord, is_worked_on
+    from agent.fleet.run import has_begun
+    from agent.store.documents import FLEET_FILE
     from agent.store.journal import Journal
     from agent.store.results import JOURNAL
 
     if is_worked_on(folder):
         raise UsageError(
             f"fleet run {folder.name} is at work", remedy=f"vcagent fleet status {folder.name} shows it"
+        )
+    if not (folder / FLEET_FILE).is_file() and not has_begun(folder):
+        raise UsageError(
+            f"fleet run {folder.name} started on no host",
+            remedy=f"vcagent fleet resume {folder.name} tries again, and says what is missing",
         )
     with Journal(folder / JOURNAL) as journal:
         description = write_outcome(folder, FleetRecord(journal))

@@ -26,7 +26,7 @@ def runs(
 ) -> None:
     """List the runs in the results folder, then its fleet runs, the newest last."""
     from agent.core.errors import UsageError
-    from agent.fleet.record import fleet_folder
+    from agent.fleet.record import fleet_folder, unwritten
     from agent.store.documents import FleetDocument, RunDocument
     from agent.store.results import ResultsFolder
     from agent.store.serving import still_serving
@@ -57,7 +57,7 @@ def runs(
         try:
             fleet = FleetDocument.read(folder)
         except UsageError:
-            fleet = FleetDocument()
+            fleet = unwritten(folder)
         rows.append(
             {
                 "run_id": folder.name,

@@ -73,14 +73,18 @@ def flush(
 
     Without --sink these are the sinks that each run was started with; with it, also others.
     """
-    from agent.core.errors import ExitCode
+    from agent.core.errors import ExitCode, VcagentError
 
     folders = _folders(results_dir, run)
-    rows = [
-        row
-        for folder in folders
-        for row in _flushed(folder, tuple(sink or ()), wait, refused=refused, again=again)
-    ]
+    rows = []
+    for folder in folders:
+        try:
+            rows += _flushed(folder, tuple(sink or ()), wait, refused=refused, again=again)
+        except VcagentError as error:
+            if run or sink or len(folders) == 1:
+                raise
+            why = f"{error.message} ({error.remedy})" if error.remedy else error.message
+            rows.append(_undelivered(folder, why))
     if as_json:
         from agent.cli.output import print_document
         from agent.store.command_documents import TelemetryFlushDocument
@@ -135,6 +139,11 @@ def _standing(folder: Path) -> list[dict[str, Any]]:
             for one in journal.deliveries()
             if not _own(one.name)
         ]
+
+
+def _undelivered(folder: Path, why: str) -> dict[str, Any]:
+    """Return the row of a run none of whose sinks can be opened."""
+    return {"run_id": folder.name, "sink": "its sinks", "error": why, "refused": 0, "refused_pieces": {}}
 
 
 def _flushed(

@@ -32,6 +32,11 @@ _CLOCK_CHANGE = 0.01
 _SHARE_CHANGE = 0.05
 _KINDS = ("settings", "versions", "clocks", "host")
 
+_RESULTS = re.compile(r"client_\w+|early_stopping_\w+|\w+_met|loadgen_verdict|mlperf_result|errors|warnings")
+"""Details of a case that its run brought about: no settings."""
+_OWN_PORT = re.compile(r"https?://(127\.0\.0\.1|localhost):\d+\S*")
+"""An address of a server of this host: its port is another one in each run."""
+
 Facts = dict[str, set[str]]
 
 
@@ -52,38 +57,74 @@ class ContextDifference:
 
 def context_differences(sides: Sequence[Side]) -> list[ContextDifference]:
     """Return the differences between the sides: settings first, then versions, clocks, hosts."""
-    found = []
+    found: list[ContextDifference] = []
     for kind in _KINDS:
         of_sides = [_of_side(side, kind) for side in sides]
-        for name in sorted(set(chain.from_iterable(of_sides))):
-            values = [one.get(name, set()) for one in of_sides]
-            if any(value != values[0] for value in values):
-                shown = tuple(tuple(sorted(value)) for value in values)
-                found.append(ContextDifference(kind, name, shown))
-        if kind == "clocks":
+        found += [ContextDifference(kind, name, values) for name, values in _differing(of_sides)]
+        if kind == "settings":
+            found += _case_settings(sides)
+        elif kind == "clocks":
             found += _watched_clocks(sides)
     return found
 
 
-def _of_side(side: Side, kind: str) -> Facts:
-    """Return all values of the runs of a side, without paths into a run's own folder."""
+def _case_settings(sides: Sequence[Side]) -> Iterator[ContextDifference]:
+    """Yield the settings that differ in cases of all sides; once if they differ alike in several cases."""
+    common = sorted(set.intersection(*map(_scenarios, sides)))
+    cases: dict[tuple[str, tuple[tuple[str, ...], ...]], list[str]] = {}
+    for scenario in common:
+        for name, values in _differing([_of_case(side, scenario) for side in sides]):
+            cases.setdefault((name, values), []).append(scenario)
+    for (name, values), scenarios in cases.items():
+        of_cases = f"{', '.join(scenarios)}: " if scenarios != common else ""
+        yield ContextDifference("settings", f"{of_cases}{name}", values)
+
+
+def _scenarios(side: Side) -> set[str]:
+    return set(chain.from_iterable(run.cases for run in side.runs))
+
+
+def _of_case(side: Side, scenario: str) -> Facts:
+    """Return a case's settings in the runs of a side; a detail that varies between rounds is a result."""
     facts: Facts = {}
     for run in side.runs:
-        own_path = re.compile(rf"/{re.escape(run.name)}(?:/|$)")
-        for name, value in _of_run(run, kind):
-            if not own_path.search(value):
+        rounds = [dict(_flat("", case.details)) for case in run.cases.get(scenario, ())]
+        for name, value in rounds[0].items() if rounds else ():
+            is_result = _RESULTS.fullmatch(name) or _OWN_PORT.fullmatch(value)
+            if not is_result and all(other.get(name) == value for other in rounds):
                 facts.setdefault(name, set()).add(value)
-    return facts
+    return _without_own_paths(facts, side)
+
+
+def _differing(of_sides: Sequence[Facts]) -> Iterator[tuple[str, tuple[tuple[str, ...], ...]]]:
+    """Yield the names whose values are not the same on all sides, with the values."""
+    for name in sorted(set(chain.from_iterable(of_sides))):
+        values = [one.get(name, set()) for one in of_sides]
+        if any(value != values[0] for value in values):
+            yield name, tuple(tuple(sorted(value)) for value in values)
+
+
+def _without_own_paths(facts: Facts, side: Side) -> Facts:
+    """Return the facts without paths into a run's own folder."""
+    own_path = re.compile("|".join(rf"/{re.escape(run.name)}(?:/|$)" for run in side.runs))
+    kept = {name: {value for value in values if not own_path.search(value)} for name, values in facts.items()}
+    return {name: values for name, values in kept.items() if values}
+
+
+def _of_side(side: Side, kind: str) -> Facts:
+    """Return all values of the runs of a side."""
+    facts: Facts = {}
+    for run in side.runs:
+        for name, value in _of_run(run, kind):
+            facts.setdefault(name, set()).add(value)
+    return _without_own_paths(facts, side)
 
 
 def _of_run(run: MeasuredRun, kind: str) -> Iterator[tuple[str, str]]:
     document = run.document
-    if kind == "settings":  # a detail that varies from round to round is a result
+    if kind == "settings":
         yield "profile", document.profile.name
         yield from _flat("", document.profile.parameters)
-        for scenario, cases in run.cases.items():
-            first, *others = [dict(_flat(f"{scenario}: ", case.details)) for case in cases]
-            yield from (item for item in first.items() if all(item in other.items() for other in others))
     elif kind == "versions":
         yield from _flat("", document.versions)
         yield from _facts(document.facts, _VERSION_FACTS)

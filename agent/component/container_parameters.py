@@ -101,7 +101,8 @@ class ContainerParameters(ParameterGroup):
     shm_size_bytes: int | None = Field(None, ge=0, description="Size of /dev/shm; Docker's 64 MiB if absent.")
     ipc: str = Field("", description="host, private, …; Docker's default if empty.")
     ulimits: dict[str, int] | None = Field(
-        None, description="Limits by name, -1 for none; NVIDIA's usual memlock and stack if absent."
+        None,
+        description="Limits by name, -1 for none; with GPUs NVIDIA's usual memlock and stack if absent.",
     )
     user: str = Field("", description="uid:gid that commands run as; the agent's own if empty.")
     groups: tuple[str, ...] = Field((), description="Further groups, by number or the image's name.")
@@ -232,7 +233,7 @@ class ContainerParameters(ParameterGroup):
         self.require_inherited()
         targets = {mount.target: mount for mount in mounts}
         targets |= {asked.mount.target: asked.mount for asked in self.mounts}
-        limits = NVIDIA_ULIMITS
+        limits: Mapping[str, Ulimit] = {} if self.gpus == "none" else NVIDIA_ULIMITS
         if self.ulimits is not None:
             limits = {name: Ulimit(value, value) for name, value in self.ulimits.items()}
         return ContainerSpec(

@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from agent.core.errors import ProfileError
-from agent.core.names import canonical, did_you_mean, nearest
+from agent.core.names import canonical, nearest
 from agent.core.plug_ins import broken, load_plug_in
 
 if TYPE_CHECKING:
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from agent.component.component import Component
 
 COMPONENT_GROUP = "vcagent.components"
+_WHERE_TYPES_ARE = (
+    "correct the type, or install the plug-in that has it; docs/reference/components.md lists all types"
+)
 
 
 @lru_cache(maxsize=1)
@@ -34,19 +37,22 @@ def unknown_types(types: Iterable[tuple[str, str]]) -> ProfileError | None:
     Args:
         types: pairs of a type's name and its place.
     """
-    lines = []
-    for name, place in types:
-        if canonical(name) not in _registered():
-            close = nearest(name, known_types())
-            hint = f"; nearest known types: {', '.join(close)}" if close else ""
-            lines.append(f"{place}: type {name!r} is not implemented{hint}")
+    lines = [
+        f"{place}: {_not_implemented(name)}" for name, place in types if canonical(name) not in _registered()
+    ]
     if not lines:
         return None
     return ProfileError(
         "the profile uses types that are not implemented" if len(lines) > 1 else lines[0],
         details=tuple(lines) if len(lines) > 1 else (),
-        remedy=f"implemented types: {', '.join(known_types())}",
+        remedy=_WHERE_TYPES_ARE,
     )
+
+
+def _not_implemented(name: str) -> str:
+    """Return an unknown type with the nearest known ones."""
+    close = nearest(name, known_types())
+    return f"type {name!r} is not implemented" + (f"; did you mean {' or '.join(close)}?" if close else "")
 
 
 def component_class(name: str) -> type[Component]:
@@ -58,7 +64,7 @@ def component_class(name: str) -> type[Component]:
     """
     point = _registered().get(canonical(name))
     if point is None:
-        raise ProfileError(f"type {name!r} is not implemented", remedy=did_you_mean(name, known_types()))
+        raise ProfileError(_not_implemented(name), remedy=_WHERE_TYPES_ARE)
     from agent.component.component import Component
 
     loaded: type[Component] = load_plug_in(point, "the type")

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
     from typing_extensions import Self
 
+PROGRESS_EVENT = '{"event": "progress"'
+"""The beginning of a line by which a program reports progress to the agent; people see it as a bar."""
 PLAIN_INTERVAL_S = 15.0
 """Seconds between lines about a running step if there is no terminal."""
 

@@ -77,6 +77,32 @@ def distrust_file(path: Path) -> str:
     return ""
 
 
+def distrust_tree(folder: Path) -> str:
+    """Return why root must not take files from a folder; empty if it may, or if this process is not root.
+
+    Each folder and file in it counts: an archive that root unpacks keeps the owners and modes of its files.
+    """
+    if os.geteuid() != 0:
+        return ""
+    if reason := distrust(folder):
+        return reason
+    entries = (
+        Path(parent, name) for parent, folders, files in os.walk(folder) for name in (*folders, *files)
+    )
+    return next(filter(None, map(_distrust_entry, entries)), "")
+
+
+def _distrust_entry(path: Path) -> str:
+    """Return why root must not take a file or folder, whatever lies above it."""
+    status = path.lstat()
+    if not (stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)):
+        return f"{path} is a link, a device or a pipe"
+    if status.st_uid not in trusted_accounts():
+        return f"{path} belongs to {_user(status.st_uid)}"
+    is_of_group = status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid)
+    return f"others may write to {path}" if status.st_mode & stat.S_IWOTH or is_of_group else ""
+
+
 def require_trust(folder: Path, what: str, option: str) -> None:
     """Refuse a folder that root must not write to.
 

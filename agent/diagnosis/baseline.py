@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from agent.core.counts import count_of
 from agent.core.errors import UsageError
 from agent.core.records import Relativity
 from agent.diagnosis.rules import HOSTS, Function
@@ -114,7 +115,7 @@ def find_baselines(
 def _settled(observed: Observations, metric: str, rules: Sequence[Rule], least_hosts: int) -> Baseline | str:
     kind, values = observed.metrics[metric], observed.middles(metric)
     if len(values) < max(least_hosts, 1):
-        return f"too few hosts to compare: {len(values)}, {least_hosts} are needed"
+        return f"{count_of(len(values), 'host')} to compare, at least {least_hosts} are needed"
     kept = dict(values)
     while True:
         median, mad = median_and_mad(kept.values())

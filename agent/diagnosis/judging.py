@@ -97,7 +97,7 @@ def diagnose(
     )
     if not any(host.judged or host.defects for host in hosts):
         raise UsageError(
-            "no rule could judge anything",
+            "no rule could judge a value",
             remedy="compare the metrics of the rules with those of the runs, and give a --baseline",
             details=warnings,
         )

@@ -42,7 +42,7 @@ def own_pattern(text: str) -> MetricPattern:
     """
     if text.startswith("~"):
         return MetricPattern(text, _compiled(text[1:]))
-    return MetricPattern(text, re.compile(fnmatch.translate(text)), takes_itself=True)
+    return MetricPattern(text, re.compile(rf"\A{fnmatch.translate(text)}"), takes_itself=True)
 
 
 def superbench_pattern(text: str) -> MetricPattern:

@@ -165,9 +165,10 @@ def _where(document: Document, label: str, path: Path) -> str:
 
 
 def _rule(name: str, values: object, before: Sequence[Rule], *, superbench: bool) -> Rule:
+    known = _KEYS if superbench else _OWN_KEYS
     if not isinstance(values, dict):
-        raise UsageError("it has no keys", remedy=f"a rule has {', '.join(_KEYS)}")
-    _known_keys(values, _KEYS if superbench else _OWN_KEYS, "")
+        raise UsageError("it has no keys", remedy=f"a rule has {', '.join(known)}")
+    _known_keys(values, known, "")
     is_stored, is_suspicion = (_flag(values, key) for key in ("store", "suspect"))
     if is_stored and is_suspicion:
         raise UsageError("a stored rule does not judge hosts by itself", remedy="leave suspect out")

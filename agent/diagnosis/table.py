@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agent.core.quantities import plain_quantity
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -27,15 +29,15 @@ def rows(diagnosis: Diagnosis) -> Iterator[tuple[str, ...]]:
 
 def _rows(host: str, defect: Defect, indent: str, *, suspect: bool = False) -> Iterator[tuple[str, ...]]:
     metric = defect.metric if defect.metric is not None else defect.criteria
-    unit = f" {defect.unit}" if defect.unit else ""
+    unit = defect.unit or ""
     is_missing = defect.metric is not None and defect.value is None
     yield (
         host,
         f"{defect.category} (suspect)" if suspect else defect.category,
         indent + defect.rule,
         metric,
-        "missing" if is_missing else "" if defect.value is None else f"{defect.value:.6g}{unit}",
-        "" if defect.baseline is None else f"{defect.baseline:.6g}{unit}",
+        "missing" if is_missing else "" if defect.value is None else plain_quantity(defect.value, unit),
+        "" if defect.baseline is None else plain_quantity(defect.baseline, unit),
         "" if defect.variance is None else f"{defect.variance:+.1%}",
     )
     for one in defect.evidence:

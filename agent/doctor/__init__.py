@@ -4,7 +4,7 @@ from agent.doctor.amd_gpus import check_amd_gpus
 from agent.doctor.check import Check, Status
 from agent.doctor.gpus import check_gpus
 from agent.doctor.host import check_host, writable
-from agent.doctor.profile import agree, check_plan, check_secrets, check_servers, for_profile
+from agent.doctor.profile import agree, check_plan, check_secrets, check_servers, for_profile, unset_secrets
 
 __all__ = [
     "Check",
@@ -17,5 +17,6 @@ __all__ = [
     "check_secrets",
     "check_servers",
     "for_profile",
+    "unset_secrets",
     "writable",
 ]

@@ -12,6 +12,7 @@ from agent.core.secret_shapes import is_secret_name
 from agent.doctor.check import Check, Status
 from agent.facts.reachability import unreachable
 from agent.planning.planner import leaves
+from agent.profile import unique_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,7 +53,7 @@ def agree(checks: Iterable[Check], planned: Iterable[PlannedComponent]) -> list[
         broken = check.name == "GPUs" and check.status is Status.PROBLEM
         if element is None or check.status is Status.OK or broken:
             return check
-        return Check(check.name, Status.OK, f"{check.message}; {element.key} {element.type} sees to it")
+        return Check(check.name, Status.OK, f"{check.message}; {element.type} sees to it")
 
     return [agreed(check) for check in checks]
 
@@ -81,8 +82,13 @@ def check_plan(planned: Iterable[PlannedComponent]) -> list[Check]:
     A refusal that an earlier dependency lifts is not a problem; one that it may lift is a warning.
     """
     checks = []
-    for component in planned:
-        name = f"{component.element.key} {component.element.type}"
+    components = list(planned)
+    names = unique_names(
+        (component.element, f"{component.element.type} {component.scenario}".rstrip())
+        for component in components
+    )
+    for component in components:
+        name = names[component.element.key]
         if component.error:
             checks.append(Check(name, Status.PROBLEM, component.error.message, component.error.remedy or ""))
             continue
@@ -116,7 +122,7 @@ def check_secrets(profile: Profile) -> list[Check]:
     for element in (*leaves(profile.dependencies), *leaves(profile.monitors), *leaves(profile.actions)):
         checks += [
             Check(
-                f"{element.key} {element.type}",
+                f"{element.type} ({element.where(name)})",
                 Status.WARNING,
                 f"{name} is empty{_unset(value)}",
                 _export(value) or f"write it as $.Parameters.{name}, and give it with --parameters {name}=…",
@@ -125,6 +131,18 @@ def check_secrets(profile: Profile) -> list[Check]:
             if is_secret_name(name) and _is_empty(value)
         ]
     return checks
+
+
+def unset_secrets(profile: Profile) -> list[str]:
+    """Return a warning for each secret that a variable of the environment should give, but does not."""
+    elements = (*leaves(profile.dependencies), *leaves(profile.monitors), *leaves(profile.actions))
+    given = [profile.parameters, *(element.parameters for element in elements)]
+    return [
+        f"{name} is empty{_unset(value)}; {_export(value)}"
+        for parameters in given
+        for name, value in parameters.items()
+        if is_secret_name(name) and _is_empty(value) and _unset(value)
+    ]
 
 
 def _is_empty(value: Any) -> bool:

@@ -77,7 +77,7 @@ def _refusal(lines: Sequence[str]) -> tuple[str, ...]:
     told = [
         line.rstrip()
         for line in lines
-        if re.match(r"E: (?!exit \d)|W: |\s+\S.*(?:Depends|Conflicts|Breaks|Recommends)\b|\s+but |N: ", line)
+        if re.match(r"E: (?!exit \d)|W: |\s+.*(?:Depends|Conflicts|Breaks|Recommends)\b|\s+but |N: ", line)
         or "is to be installed" in line
         or "is not " in line
     ]

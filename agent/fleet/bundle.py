@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 _PACKAGES = ("agent", "actions", "dependencies", "parsers", "profiles", "gpu_configs")
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 _LAUNCHER = """\
+#!/usr/bin/env python3
 import sys
 from pathlib import Path
 

@@ -77,7 +77,8 @@ def _diagnosed(run_dir: Path, statuses: Mapping[str, HostStatus]) -> tuple[Diagn
         groups = group_hosts(tuple(observed.hosts), read_facts([run_dir]))
         return diagnose(observed, default_rules(), groups=groups), ""
     except UsageError as error:
-        return None, ": ".join([error.message, *error.details[:1]])
+        why = f" ({error.details[0]})" if error.details else ""
+        return None, f"{error.message}{why}"
 
 
 def distributions(

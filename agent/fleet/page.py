@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.core.counts import count_of
 from agent.core.errors import ExitCode
+from agent.core.quantities import format_duration, quantity, words
 from agent.core.records import Relativity
 from agent.core.safe_files import replace_text
 from agent.diagnosis.diagnosis import HostState
@@ -16,7 +17,6 @@ from agent.fleet.reasons import reason_groups
 from agent.fleet.status import HostPhase, HostStatus
 from agent.report.html import page_environment
 from agent.report.page_filters import agent_version, moment
-from agent.report.quantities import format_duration, quantity, words
 from agent.store.journal import now
 
 if TYPE_CHECKING:

@@ -10,13 +10,14 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from agent.core.errors import host_errors
+from agent.core.errors import VcagentError, host_errors
 from agent.fleet.inventory import FleetHost
 from agent.fleet.remote.standing import held
 from agent.fleet.status import HostStatus
 from agent.run.request import keep_sources
+from agent.store.documents import FleetDocument
 from agent.store.journal import Journal, now
-from agent.store.results import LOCK, ResultsFolder
+from agent.store.results import JOURNAL, LOCK, ResultsFolder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,6 +56,18 @@ def is_worked_on(run_dir: Path) -> bool:
 
 
 _WHAT = "the fleet run's journal"
+
+
+def unwritten(run_dir: Path) -> FleetDocument:
+    """Return what the journal of a fleet run knows before its first ``fleet.json``; else nothing."""
+    if not (run_dir / JOURNAL).is_file():
+        return FleetDocument()
+    with suppress(VcagentError), Journal(run_dir / JOURNAL) as journal:
+        profiles = [source["name"] for source in journal.recall("sources", [])]
+        hosts = [{"name": host["name"]} for host in journal.recall("hosts", [])]
+        values = {"profiles": profiles, "start": journal.recall("started")}
+        return FleetDocument.model_validate({**values, "hosts": hosts})
+    return FleetDocument()
 
 
 class FleetRecord:

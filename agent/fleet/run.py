@@ -101,12 +101,12 @@ def start_fleet(fleet: FleetRequest, wishes: Wishes) -> FinishedFleet:
         except (VcagentError, OSError):
             # The run was refused. On a full disk the pointer may stay.
             with suppress(OSError):
-                if folder.latest_name() == run_id and not (is_recorded and _has_begun(run_dir)):
+                if folder.latest_name() == run_id and not (is_recorded and has_begun(run_dir)):
                     folder.point_latest(before)
             raise
 
 
-def _has_begun(run_dir: Path) -> bool:
+def has_begun(run_dir: Path) -> bool:
     """Return True if the run reached any host, or its journal cannot be read."""
     with suppress(HostError), Journal(run_dir / JOURNAL) as journal:
         return any(status.starts or status.bundle for status in FleetRecord(journal).statuses().values())
@@ -285,7 +285,7 @@ def retry_fleet(
     run_dir = recorded(results_dir, run)
     require_trust(run_dir, "run folder", "--results-dir, and start the profile again")
     failed = run_dir / FAILED_FILE
-    was_refused = not failed.is_file() and not _has_begun(run_dir)
+    was_refused = not failed.is_file() and not has_begun(run_dir)
     if not failed.is_file() and not was_refused:
         raise UsageError(
             f"fleet run {run_dir.name} has no failed hosts",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from agent.core.layout import print_lines
+from agent.core.quantities import plain_quantity, quantity, words
 from agent.core.terminal import has_width
 from agent.fleet.display import host_table
 from agent.fleet.reasons import reason_groups
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rich.console import Console
+    from rich.table import Table
 
 _MOST_ROWS = 60
 
@@ -27,21 +31,12 @@ def render_fleet(description: Mapping[str, Any], console: Console) -> None:
     """
     from rich.text import Text
 
-    from agent.core.terminal import plain_table
-
     statuses = [HostStatus.from_json(host) for host in description["hosts"]]
     hosts = {status.name: status for status in statuses}
     console.print(host_table(hosts, _MOST_ROWS, expand=has_width(console)))
     print_reasons(statuses, console)
     if description["distributions"]:
-        table = plain_table("case", "metric", "unit", "hosts", "least", "median", "greatest", "sick")
-        for one in description["distributions"]:
-            numbers = (f"{one[name]:.5g}" for name in ("minimum", "median", "maximum"))
-            table.add_row(
-                one["scenario"], one["metric"], one["unit"], str(one["count"]), *numbers,
-                ", ".join(one["outliers"]),
-            )  # fmt: skip
-        console.print(table)
+        console.print(_metric_table(description["distributions"]))
     for host in (description["diagnosis"] or {"hosts": ()})["hosts"]:
         for defect in host["defects"]:
             console.print(Text(host["host"], style="bold red"), end=": ")
@@ -54,6 +49,31 @@ def render_fleet(description: Mapping[str, Any], console: Console) -> None:
             print_lines(console, text)
     elif undiagnosed := description["undiagnosed"]:
         print_lines(console, f"no diagnosis: {undiagnosed}")
+
+
+def _metric_table(distributions: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the distribution of each metric over the hosts; the numbers of a row have one unit."""
+    from rich.text import Text
+
+    from agent.core.terminal import plain_table
+
+    table = plain_table("", "unit", "hosts", "least", "median", "greatest", "sick")
+    for column in table.columns[1:6]:
+        column.no_wrap = True
+    for column in table.columns[2:6]:
+        column.justify = "right"
+    for scenario, metrics in groupby(distributions, key=itemgetter("scenario")):
+        table.add_row(Text(scenario, "bold"))
+        for one in metrics:
+            like = max(abs(one["minimum"]), abs(one["maximum"]))
+            least, median, greatest = (
+                quantity(one[name], one["unit"], like=like) for name in ("minimum", "median", "maximum")
+            )
+            table.add_row(
+                Text(f"  {words(one['metric'])}"), least.unit, str(one["count"]),
+                least.number, median.number, greatest.number, Text(", ".join(one["outliers"])),
+            )  # fmt: skip
+    return table
 
 
 def print_reasons(statuses: Sequence[HostStatus], console: Console) -> None:
@@ -73,6 +93,6 @@ def _defect(defect: Mapping[str, Any]) -> str:
     told = f"{defect['category']}: {defect['metric'] or defect['criteria']}"
     if defect["value"] is None or defect["baseline"] is None:
         return told
-    unit = f" {defect['unit']}" if defect["unit"] else ""
+    value, baseline = (plain_quantity(defect[name], defect["unit"] or "") for name in ("value", "baseline"))
     share = "" if defect["variance"] is None else f" ({defect['variance']:+.1%})"
-    return f"{told} is {defect['value']:.5g}{unit}, normal is {defect['baseline']:.5g}{share}"
+    return f"{told} is {value}, normal is {baseline}{share}"

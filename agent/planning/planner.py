@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from enum import Enum
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 from agent.component.component import Action, Component, ComponentParameters, Dependency, Monitor, Plan, Step
 from agent.component.downloads import lacking
@@ -17,6 +17,7 @@ from agent.facts.bundle import bundle_of
 from agent.facts.linux import DISTRIBUTION, PLATFORM
 from agent.facts.loopback import LOOPBACK
 from agent.planning.groups import GroupParameters, PlannedGroup, is_group
+from agent.planning.setting_names import SettingNames, camel_case
 from agent.profile import (
     GROUPS,
     Element,
@@ -26,9 +27,8 @@ from agent.profile import (
     applies_to,
     check,
     resolve,
-    resolve_one,
+    scenario_of,
 )
-from agent.profile.values import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -218,7 +218,7 @@ class Planner:
         try:
             return model.model_validate(values)
         except ValidationError as error:
-            raise _parameter_error(element, model, error) from error
+            raise _parameter_error(element, model, values, error) from error
 
     def skipped(self, element: Element, facts: Facts) -> str | None:
         """Return why an element does not apply to this host, or None."""
@@ -239,15 +239,16 @@ class Planner:
             if isinstance(component, Monitor):
                 note = "runs beside the actions"
                 return PlannedComponent(element, Standing.PLANNED, note=note, uses_gpus=uses_gpus)
-            if not isinstance(component, (Dependency, Action)):
-                raise ProfileError(f"{element.type} can neither be planned nor watched")
             _require_loopback(component, facts)
-            plan = _plan_with_bundle(component, facts)
+            plan = _plan_with_bundle(cast("Dependency | Action", component), facts)
         except (HostError, VariableUnavailableError) as error:
+            self._setting_names(element).in_error(error)
             return PlannedComponent(
                 element, Standing.REFUSED, note=error.message, error=error, uses_gpus=uses_gpus
             )
-        except VcagentError:
+        except VcagentError as error:
+            self._setting_names(element).in_error(error)
+            error.where = error.where or str(element.location)
             raise
         except Exception as error:
             raise unexpected(error, f"planning {element.type}") from error
@@ -293,7 +294,7 @@ class Planner:
                     pending.append(component_class(element.type))
                 elif component.standing is Standing.REFUSED:
                     refused.append(component_class(element.type))
-            planned.append(replace(component, groups=groups, scenario=self._scenario(element)))
+            planned.append(replace(component, groups=groups, scenario=self._scenario_of(element)))
         return planned
 
     def _grouped(
@@ -315,14 +316,15 @@ class Planner:
                     parameters = self.group_parameters(element)
                 except VariableUnavailableError:
                     parameters = GroupParameters()
-                group = PlannedGroup.of(element, parameters, self._scenario(element))
+                group = PlannedGroup.of(element, parameters, self._scenario_of(element))
             yield from self._grouped(element.components, facts, (*groups, group), reason)
 
-    def _scenario(self, element: Element) -> str:
-        try:
-            return text_of(resolve_one("Scenario", element, self.profile, self.variables))
-        except ProfileError:
-            return ""
+    def _setting_names(self, element: Element) -> SettingNames:
+        fields = component_class(element.type).Parameters.model_fields
+        return SettingNames(element, fields, self._scenario_of(element))
+
+    def _scenario_of(self, element: Element) -> str:
+        return scenario_of(element, self.profile, self.variables)
 
 
 def _require_loopback(component: Component, facts: Facts) -> None:
@@ -393,11 +395,34 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _models_in(argument)
 
 
+def _path(path: Sequence[str | int], values: Mapping[str, Any], names: SettingNames) -> str:
+    """Return the place of a wrong value in the words of the profile: ``metrics[0] (speed).scale``.
+
+    Args:
+        path: pydantic's path: fields, places in lists, and keys.
+        values: the element's parameters.
+        names: the names that the profile uses for them.
+    """
+    shown = ""
+    value: Any = {names.in_element(name): value for name, value in values.items()}
+    for part in path:
+        if isinstance(part, int):
+            value = value[part] if isinstance(value, list | tuple) and part < len(value) else None
+            own = value.get("name") if isinstance(value, dict) else None
+            shown += f"[{part}]" + (f" ({own})" if own else "")
+            continue
+        name = camel_case(part) if shown else names.in_element(part)
+        shown += f".{name}" if shown else name
+        value = value.get(name) if isinstance(value, dict) else None
+    return shown
+
+
 def _parameter_error(
-    element: Element, model: type[ComponentParameters], error: ValidationError
+    element: Element, model: type[ComponentParameters], values: Mapping[str, Any], error: ValidationError
 ) -> ProfileError:
     lines = []
     parameters = []
+    names = SettingNames(element, model.model_fields, "")
     for problem in error.errors():
         name = str(problem["loc"][0]) if problem["loc"] else ""
         parameters += _profile_parameters(element, name)
@@ -409,7 +434,7 @@ def _parameter_error(
             ),
             element.location,
         )
-        path = ".".join(str(part) for part in problem["loc"])
+        path = _path(problem["loc"], values, names)
         known = _fields_at(model, problem["loc"][:-1])
         own = str(problem["loc"][-1]) if problem["loc"] else ""
         if problem["type"] == "extra_forbidden":
@@ -420,7 +445,8 @@ def _parameter_error(
         elif problem["type"] == "bool_parsing":  # a profile's expression may say there what is wrong
             lines.append(f"{place}: {path}: {problem['input']!r} is neither true nor false")
         else:
-            lines.append(f"{place}: {path or element.type}: {problem['msg'].removeprefix('Value error, ')}")
+            what = names.in_text(problem["msg"].removeprefix("Value error, "))
+            lines.append(f"{place}: {path or element.type}: {what}")
     set_them = ",,,".join(f"{parameter}=…" for parameter in dict.fromkeys(parameters))
     remedy = f'give another value: --parameters "{set_them}"' if set_them else None
     if len(lines) == 1:

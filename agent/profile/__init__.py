@@ -6,6 +6,7 @@ from agent.profile.checking import check
 from agent.profile.conversion import convert
 from agent.profile.finding import Source, find, installed
 from agent.profile.loading import load, load_sources
+from agent.profile.naming import element_names, scenario_of, unique_names
 from agent.profile.repetition import repeat
 from agent.profile.resolution import resolve, resolve_known, resolve_one, settle
 from agent.profile.schema import GROUPS, Element, Location, Profile, Scope
@@ -30,6 +31,7 @@ __all__ = [
     "applies_to",
     "check",
     "convert",
+    "element_names",
     "find",
     "format_timespan",
     "installed",
@@ -42,7 +44,9 @@ __all__ = [
     "resolve",
     "resolve_known",
     "resolve_one",
+    "scenario_of",
     "select",
     "set_parameters",
     "settle",
+    "unique_names",
 ]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ProfileError
-from agent.core.names import canonical
+from agent.core.names import canonical, nearest
 from agent.profile.problems import Problem, Problems
 from agent.profile.resolution import known_lookup
 from agent.profile.schema import Element, Location, Profile, Scope
@@ -17,6 +18,7 @@ from agent.profile.variables import Variables
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+_WORD = re.compile(r"\w+")
 _MANY = 50
 """The search ends after this many problems: each may compare all names for the nearest."""
 
@@ -35,6 +37,7 @@ def check(profile: Profile, variables: Variables | None = None) -> None:
     """
     variables = variables or Variables()
     problems = Problems()
+    _check_added(profile, problems)
     profile = replace(profile, scopes=tuple(map(_with_conditional, profile.scopes)))
     for element in profile.elements():
         walk = _Walk(Names.of(element, profile, variables), problems, element.location.source, element)
@@ -43,6 +46,32 @@ def check(profile: Profile, variables: Variables | None = None) -> None:
     for source, scope in zip(profile.sources, profile.scopes, strict=False):
         _check_scope(scope, _Walk(Names({}, scope, profile, variables), problems, source))
     problems.raise_any()
+
+
+def _check_added(profile: Profile, problems: Problems) -> None:
+    """Report parameters of ``ParametersOn`` that are neither declared nor used, but are near a declared one.
+
+    VirtualClient's profiles may set parameters there that they do not declare.
+    """
+    declared = {canonical(name): name for scope in profile.scopes for name in scope.parameters}
+    values = [element.parameters for element in profile.elements()]
+    for scope in profile.scopes:
+        values += [scope.parameters, *(condition.parameters for condition in scope.conditions)]
+    used = {
+        canonical(word) for value in values for text in _texts(dict(value)) for word in _WORD.findall(text)
+    }
+    for scope in profile.scopes:
+        for condition in scope.conditions:
+            for name in condition.parameters:
+                if canonical(name) not in declared.keys() | used and (
+                    close := nearest(name, declared.values())
+                ):
+                    problems.add(
+                        condition.location,
+                        f"{condition.key}.{name}",
+                        "no parameter has this name, and nothing refers to it",
+                        f"did you mean {' or '.join(close)}?",
+                    )
 
 
 def _with_conditional(scope: Scope) -> Scope:

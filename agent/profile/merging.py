@@ -82,7 +82,9 @@ def override(profile: Profile, overrides: Mapping[str, str], metadata: Mapping[s
             f"--parameters: the profile declares no parameter '{first}'"
             + "".join(f", and no '{name}'" for name in more),
             where=", ".join(profile.sources),
-            remedy="; ".join(remedies) or None,
+            remedy="; ".join(
+                (*remedies, "a parameter of one element is set with --set SCENARIO.parameter=value")
+            ),
         )
     values = {canonical(name): value for name, value in overrides.items()}
     scopes = tuple(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ProfileError
-from agent.core.names import canonical, did_you_mean
+from agent.core.names import canonical, did_you_mean, nearest
 from agent.core.timespan import parse_timespan
 from agent.profile.document import read_document
 from agent.profile.problems import Problems
@@ -193,7 +193,9 @@ class _Structure:
                 continue
             by_name = {canonical(name): name for name in entry}
             if "condition" not in by_name:
-                self._add(path, key, "Condition is missing", did_you_mean("Condition", entry))
+                close = nearest("Condition", entry)
+                remedy = f"is '{close[0]}' meant to be Condition?" if close else ""
+                self._add(path, key, "Condition is missing", remedy)
                 continue
             expression = entry[by_name["condition"]]
             if not isinstance(expression, str | bool):

@@ -166,7 +166,8 @@ TABLES: dict[str, Table] = {
         (
             _RUN_ID,
             _text("key", "unique within the run"),
-            _text("component", "the profile's element"),
+            _text("title", "the element's scenario, or its type if it has none"),
+            _text("component", "the element's place in the profile"),
             _text("type", "the element's type"),
             _text("kind", "dependency, action or monitor"),
             _text("name", "the step's name"),
@@ -182,7 +183,7 @@ TABLES: dict[str, Table] = {
 }
 """The tables by name, in the order in which they are described."""
 
-FORMAT = 1
+FORMAT = 2
 """To be raised with each change of the tables: an index of another format is made again."""
 
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from agent.core.counts import count_of
 from agent.core.errors import ParseError
+from agent.core.quantities import quantity
 from agent.core.safe_files import replace_text
 from agent.report.figures import LATENCIES, Figure, chart_figure
 from agent.report.html import page_environment
 from agent.report.page_filters import agent_version
 from agent.report.plots import Axis, Line, line_plot
-from agent.report.quantities import quantity
 from agent.report.samples import Distribution, read_samples
 from agent.store.exhibits import Chart, Column, Point, Series
 from agent.store.journal import now

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from agent.comparison.verdicts import Outcome
+from agent.core.quantities import quantity
 from agent.core.terminal import plain_table
-from agent.report.quantities import quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -77,7 +77,7 @@ def _print_metrics(metrics: list[ComparedMetric], letter: str, console: Console)
     console.print(table)
     if repeated := next((one.repeats for one in metrics if one.repeats != (1, 1)), None):
         first, second = repeated
-        console.print(Text(f"({first}, {second}): {first} runs of A, {second} of {letter}", style="dim"))
+        console.print(Text(f"({first}, {second}): {first} values of A, {second} of {letter}", style="dim"))
     for note, number in notes.items():
         console.print(Text(f"[{number}] {note}", style="dim"))
 

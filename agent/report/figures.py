@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agent.core.counts import count_of
+from agent.core.quantities import format_duration, quantity, words
 from agent.report.plots import DISTINCT_LINES, Axis, Band, Line, Mark, histogram, line_plot, point_plot
-from agent.report.quantities import format_duration, quantity, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.report.quantities import Quantity, quantity
+from agent.core.quantities import Quantity, quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from agent.core.counts import count_of
+from agent.core.quantities import Quantity, format_duration, quantity, words
 from agent.core.records import Metric, Relativity
 from agent.report.figures import PERCENTILES
-from agent.report.quantities import Quantity, cell_text, format_duration, quantity, words
 from agent.report.status import setting_to_change
 
 if TYPE_CHECKING:
@@ -81,7 +81,6 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "below": lambda path, folder: path.relative_to(folder).as_posix(),
     "better": lambda relativity: _BETTER.get(relativity, ""),
     "case_tone": _case_tone,
-    "cell_text": cell_text,
     "count_of": count_of,
     "duration": format_duration,
     "file_size": file_size,

@@ -14,6 +14,7 @@ from agent.component.component import CASE_OWNER
 from agent.core.counts import count_of
 from agent.core.errors import ParseError
 from agent.core.mlperf import NO_RESULT, STANDING
+from agent.core.quantities import Quantity, format_duration, quantity, words
 from agent.report.figures import (
     LATENCIES,
     PERCENTILES,
@@ -24,7 +25,6 @@ from agent.report.figures import (
 )
 from agent.report.gpu_usage import GpuTable, gpu_table
 from agent.report.page_filters import moment, plain
-from agent.report.quantities import Quantity, format_duration, quantity, words
 from agent.report.samples import SampleStatistics, read_samples
 from agent.store.exhibits import Table, read_exhibits
 from agent.store.sample_rows import SAMPLES_FILE

@@ -10,10 +10,12 @@ from rich.text import Text
 from agent.core.counts import count_of
 from agent.core.layout import print_entry, print_lines
 from agent.core.progress import duration
+from agent.profile.values import text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+    from typing import Any
 
     from rich.console import Console
 
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from agent.planning.planner import PlannedComponent
 
 _LONGEST_NAME = 34
-_LEAST_TYPE = 8
-"""Columns that the component's type keeps beside a long scenario."""
 _TIME_WIDTH = 7
 _LEAST_TEXT = 20
 _WARNING = "Warning: "
@@ -62,8 +62,9 @@ def render_plan(
         page.component(component)
     if estimates_s is None:
         estimates_s = [step.estimate_s for one in planned for step in (one.plan.steps if one.plan else ())]
-    page.line(Text())
-    page.line(Text(_sum(estimates_s)))
+    if estimates_s or not any(component.error for component in planned):
+        page.line(Text())
+        page.line(Text(_sum(estimates_s)))
     page.refusals()
 
 
@@ -104,9 +105,10 @@ class _Page:
         self.kind = ""
         self.groups: tuple[PlannedGroup, ...] = ()
         self.starts: list[int] = []
-        depth = max((len(one.groups) for one in planned), default=0)
-        names = max((cell_len(_name(one)) for one in planned), default=0)
-        self.name_width = min(_LONGEST_NAME, names + 2 * depth)
+        widest = max((2 * len(one.groups) + cell_len(_name(one)) for one in planned), default=0)
+        self.name = _name if widest <= _LONGEST_NAME else _short_name
+        widest = max((2 * len(one.groups) + cell_len(self.name(one)) for one in planned), default=0)
+        self.name_width = min(_LONGEST_NAME, widest)
 
     def line(self, text: Text, *, indent: int = 0) -> None:
         """Print one line, whole unless a terminal is narrower."""
@@ -122,6 +124,9 @@ class _Page:
         for step in steps:
             self._step(component, step)
         if not steps:
+            if component.element.kind == "monitor" and component.standing.value == "planned":
+                self._row("", component, Text(component.note), None)
+                return
             text = Text(component.standing.value, style=_STANDINGS.get(component.standing.value, ""))
             if component.standing.value == "later":
                 self.number += 1
@@ -142,8 +147,8 @@ class _Page:
             common += 1
         self._leave(common)
         for depth, group in enumerate(component.groups[common:], common):
-            name = f"{group.scenario}: " if group.scenario else ""
-            self.line(Text(f"{name}{group.order}:", style="bold"), indent=5 + 2 * depth)
+            outer = component.groups[depth - 1].element.given if depth else {}
+            self.line(Text(f"{_group_name(group, outer)}:", style="bold"), indent=5 + 2 * depth)
             self.starts.append(self.number)
         self.groups = component.groups
 
@@ -170,7 +175,7 @@ class _Page:
 
     def _row(self, number: str, component: PlannedComponent, what: Text, estimate_s: float | None) -> None:
         indent = "  " * len(component.groups)
-        name = indent + _short_name(component, self.name_width - len(indent))
+        name = _cut(f"{indent}{self.name(component)}", self.name_width)
         line = Text(f"{number:>3}  {name:<{self.name_width}}  ")
         time = _rough(estimate_s) if estimate_s else ""
         if self.console.is_terminal and not self.show_commands:
@@ -217,11 +222,22 @@ def _rough(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-def _short_name(component: PlannedComponent, width: int) -> str:
-    """Return type and scenario within a width: the type is cut first, as scenarios tell steps apart."""
-    room = max(_LEAST_TYPE, width - cell_len(component.scenario) - 1)
-    kind = _cut(component.element.type, room if component.scenario else width)
-    return _cut(f"{kind} {component.scenario}".rstrip(), width)
+def _group_name(group: PlannedGroup, outer: Mapping[str, Any]) -> str:
+    """Return a group's scenario and order, with the value of its ``ForEach`` unless the scenario has it.
+
+    Args:
+        group: the group.
+        outer: the values of the groups around it.
+    """
+    values = {name: text_of(value) for name, value in group.element.given.items() if name not in outer}
+    given = ", ".join(f"{name}={text}" for name, text in values.items() if text not in group.scenario)
+    name = f"{group.scenario}: {group.order}" if group.scenario else group.order
+    return f"{name} ({given})" if given else name
+
+
+def _short_name(component: PlannedComponent) -> str:
+    """Return the scenario alone, for a plan whose names are long; the type if there is no scenario."""
+    return component.scenario or component.element.type
 
 
 def _cut(text: str, width: int) -> str:

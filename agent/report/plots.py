@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from agent.report.quantities import Scale, format_number, quantity, scale_for, time_scale
+from agent.core.quantities import Scale, format_number, quantity, scale_for, time_scale
 from agent.report.svg import element, path_data, text
 
 if TYPE_CHECKING:

@@ -60,8 +60,8 @@ class CaseResult:
 class StepResult:
     """One step of a run."""
 
-    key: str
-    component: str
+    title: str
+    type: str
     name: str
     kind: str
     status: str
@@ -190,8 +190,8 @@ def _case(case: Mapping[str, Any], run_dir: Path) -> CaseResult:
 def _step(step: Mapping[str, Any], run_dir: Path) -> StepResult:
     log = _inside(run_dir, step.get("log"))
     return StepResult(
-        key=_text(step.get("key")),
-        component=_text(step.get("type") or step.get("component") or step.get("key")),
+        title=_text(step.get("title") or step.get("type") or step.get("component") or step.get("key")),
+        type=_text(step.get("type")),
         name=_text(step.get("name")),
         kind=_text(step.get("kind")),
         status=_text(step.get("status")) or "pending",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agent.core.progress import PROGRESS_EVENT
 from agent.core.terminal import printable
 
 if TYPE_CHECKING:
@@ -11,8 +12,6 @@ if TYPE_CHECKING:
 
 _READ_BYTES = 64 * 1024
 """Bytes that are read from the end of a log."""
-_PROGRESS = '{"event": "progress"'
-"""The beginning of a line that reports progress to the agent; people have seen it as a bar."""
 
 
 def last_lines(log: Path | None, count: int) -> tuple[str, ...]:
@@ -36,7 +35,7 @@ def last_lines(log: Path | None, count: int) -> tuple[str, ...]:
     lines = printable(text.replace("\r\n", "\n")).splitlines()
     if is_cut := size > _READ_BYTES:
         lines = lines[1:]
-    lines = [line for line in lines if not line.startswith(_PROGRESS)]
+    lines = [line for line in lines if not line.startswith(PROGRESS_EVENT)]
     if is_cut:
         return ("… earlier lines: see the log", *lines[-count:])
     if len(lines) > count:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.text import Text
 
 from agent.core.layout import print_entry
+from agent.core.quantities import quantity, words
 from agent.core.terminal import plain_table
 from agent.report.html import REPORT_FILE
-from agent.report.quantities import cell_text, quantity, words
 from agent.report.run_folder import CaseResult, RunResult, StepResult, run_result
 from agent.report.status import run_status, setting_to_change
 from agent.report.step_output import last_lines
@@ -33,7 +35,8 @@ ACTION_LIMIT = 8
 OUTPUT_LINES = 20
 """Lines of its log that an action without a case shows."""
 
-_WIDE = 100
+_UNLIMITED = 10_000
+_NAME_WIDTH = 19
 _STYLES = {
     "VALID": "bold green",
     "DONE": "bold green",
@@ -62,7 +65,9 @@ def render_result(
     result = run_result(run, as_records(records), run_dir or Path())
     status = run_status(result.verdict, run)
     if result.cases:
-        console.print(_case_table(result, console.width))
+        table = _case_table(result)
+        wanted = Measurement.get(console, console.options.update_width(_UNLIMITED), table).maximum
+        console.print(table if wanted <= console.width else _case_table(result, narrow=True))
     for case in result.cases:
         for exhibit in read_exhibits(case.case_dir).tables:
             console.print(_exhibit(exhibit))
@@ -71,7 +76,7 @@ def render_result(
         console.print(Text(f"… {earlier:,} earlier actions: see the report", style="dim"))
     for step in actions[-ACTION_LIMIT:]:
         _print_action(step, console)
-    _print_reasons(result, console, [step.message for step in actions[-ACTION_LIMIT:]])
+    _print_reasons(result, console, actions[-ACTION_LIMIT:])
     line = Text("Result: ").append_text(_status(status))
     if reason := str(run.get("exit_reason") or ""):
         line.append(f"  {reason}")
@@ -82,32 +87,46 @@ def render_result(
 
 def _print_action(step: StepResult, console: Console) -> None:
     """Print the result and the end of the log of an action that has no case."""
-    print_entry(console, Text(f"{step.component}  ", style="bold"), step.message or step.status, indent=2)
+    print_entry(console, Text(f"{step.title}  ", style="bold"), step.message or step.status, indent=2)
     for line in last_lines(step.log, OUTPUT_LINES):
         console.print(Text(f"  {line}"), soft_wrap=True)
     console.print()
 
 
-def _case_table(run: RunResult, width: int) -> Table:
+def _case_table(run: RunResult, *, narrow: bool = False) -> Table:
+    """Return the cases with their numbers; a narrow table breaks names between their parts."""
     table = plain_table()
     table.add_column("Case", overflow="fold", style="bold")
     table.add_column("Verdict", no_wrap=True)
     table.add_column("Metric", overflow="fold")
     table.add_column("Value", justify="right", no_wrap=True)
     table.add_column("Unit", no_wrap=True, style="dim")
+    rows_before = 0
     for case in run.cases:
-        table.add_section()
         validity = case.verdict.validity.value if case.verdict else "NO VERDICT"
-        # A narrow terminal would break the name within a word: break it after the model instead.
-        names = case.scenario if width >= _WIDE else case.scenario.replace("/", "/\n", 1)
+        names = _name_lines(case.scenario) if narrow else [case.scenario]
         rows = [_cells(metric) for metric in case.headline[:HEADLINE_LIMIT]]
         if not rows:
             told = "see its table" if read_exhibits(case.case_dir).tables else "no numbers"
             rows = [(Text(told, style="dim"), Text(), Text())]
+        rows += [(Text(), Text(), Text())] * (len(names) - len(rows))
+        if len(rows) > 1 or rows_before > 1:
+            table.add_section()
+        rows_before = len(rows)
         for number, cells in enumerate(rows):
-            name, _, names = (names, "", "") if number == len(rows) - 1 else names.partition("\n")
+            name = names[number] if number < len(names) else ""
             table.add_row(Text(name), _status(validity) if number == 0 else "", *cells)
     return table
+
+
+def _name_lines(scenario: str) -> list[str]:
+    """Return a scenario in lines of up to ``_NAME_WIDTH`` columns, broken after slashes; parts stay whole."""
+    lines = [""]
+    for part in re.findall(r"[^/]*/|[^/]+", scenario):
+        if lines[-1] and len(lines[-1]) + len(part) > _NAME_WIDTH:
+            lines.append("")
+        lines[-1] += part
+    return lines
 
 
 def _exhibit(exhibit: Exhibit) -> Table:
@@ -120,7 +139,7 @@ def _exhibit(exhibit: Exhibit) -> Table:
         texts = []
         for row in exhibit.rows:
             cell = row.cells[place]
-            text = Text(cell_text(cell, column.unit))
+            text = Text(cell.text(column.unit))
             if cell.note and cell.value is not None:
                 text.append(f"\n{cell.note}", style="not bold dim")
             texts.append(text)
@@ -133,20 +152,26 @@ def _cells(metric: Metric) -> tuple[Text, Text, Text]:
     return Text(words(metric.name)), Text(shown.number, style="bold"), Text(shown.unit)
 
 
-def _print_reasons(run: RunResult, console: Console, shown: Sequence[str]) -> None:
-    """Print each case's reasons, then the run's except those that are in the messages shown already."""
-    told: set[str] = set()
-    messages = [" ".join(message.split()) for message in shown]
-    for reason in run.verdict.reasons if run.verdict else ():
-        text = " ".join(reason.message.partition(": ")[2].split())  # after the step's key
-        if text and any(text in message and reason.remedy in message for message in messages):
-            told.add(reason.message)
+def _print_reasons(run: RunResult, console: Console, shown: Sequence[StepResult]) -> None:
+    """Print each case's reasons, then the run's except those of the steps that are shown already."""
+    told = {
+        reason.message
+        for reason in (run.verdict.reasons if run.verdict else ())
+        if any(_is_of(reason, step) for step in shown)
+    }
     known = len(told)
     for case in run.cases:
         _print_verdict(case.scenario, case, console, told)
     _print_verdict("", run, console, told)
     if len(told) > known:
         console.print()
+
+
+def _is_of(reason: Reason, step: StepResult) -> bool:
+    """Return True if a step's message has all that a reason says."""
+    text = " ".join(reason.message.removeprefix(f"{step.title}: ").split())
+    message = " ".join(step.message.split())
+    return bool(text) and text in message and " ".join(reason.remedy.split()) in message
 
 
 def _print_verdict(scenario: str, judged: CaseResult | RunResult, console: Console, told: set[str]) -> None:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from agent.component.downloads import run_captured
 from agent.core.errors import HostError, LiftedBy, UsageError
 from agent.core.file_hash import sha256_of
-from agent.core.safe_files import distrust, make_folder, remedy_for, replace_text
+from agent.core.safe_files import distrust_tree, make_folder, remedy_for, replace_text
 from agent.facts.bundle import DEBS, RPMS, WHEELS, Bundle
 from agent.facts.linux import DISTRIBUTION, PLATFORM
 from agent.facts.packages import PACKAGE_MANAGER
@@ -110,9 +110,11 @@ def open_bundle(folder: Path, facts: Facts) -> Bundle:
             f"{folder} is an archive", remedy=f"unpack it (tar -xf {folder.name}), and give the folder"
         )
     manifest = Manifest.of(folder)
-    if reason := distrust(folder):
+    if reason := distrust_tree(folder):
         raise HostError(
-            f"root takes nothing from the bundle {folder}: {reason}", remedy=remedy_for(folder, "--bundle")
+            f"root takes nothing from the bundle {folder}: {reason}",
+            remedy=f"unpack it again as root: tar --no-same-owner --no-same-permissions -xf …; or "
+            f"{remedy_for(folder, '--bundle')}",
         )
     _check_platform(folder, manifest, facts)
     _check_sizes(folder, manifest)

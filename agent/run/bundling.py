@@ -23,7 +23,7 @@ from agent.facts.python import PYTHON, PythonInterpreter
 from agent.facts.system_paths import SYSTEM_ROOT
 from agent.facts.users import ROOT
 from agent.planning.planner import leaves
-from agent.run.bundle_opening import MANIFEST, Manifest, ManifestFile
+from agent.run.bundle_opening import MANIFEST, Manifest, ManifestFile, host_platform
 from agent.run.session import check
 from agent.store.bundle_parts import BundledContent
 from agent.store.results import write_json
@@ -78,7 +78,9 @@ def platform_facts(platform: str, python: str = "", kernel: str = "") -> dict[st
         UsageError: if bundles do not support the platform.
     """
     names = [f"{name}-{version}-{machine}" for name, version in _RELEASES for machine in _MACHINES]
-    if platform not in names:
+    # The minor release of RHEL's family matters to a few packages; repositories have the major one.
+    found = re.fullmatch(r"((?:almalinux|rhel|rocky)-\d+)\.\d+(-.*)", platform)
+    if (f"{found[1]}{found[2]}" if found else platform) not in names:
         raise UsageError(
             f"bundles are not made for {platform} yet",
             remedy=did_you_mean(platform, names),
@@ -86,7 +88,7 @@ def platform_facts(platform: str, python: str = "", kernel: str = "") -> dict[st
     if python and not re.fullmatch(r"3\.\d+(\.\d+)?", python):
         raise UsageError(f"--python {python} is not a version of Python", remedy="write it as 3.12")
     name, version, machine = platform.split("-")
-    release = _RELEASES[name, version]
+    release = _RELEASES[name, version.partition(".")[0] if found else version]
     processor = _MACHINES[machine]
     like = ("debian",) if name == "ubuntu" else () if name == "debian" else ("rhel", "fedora")
     version_of_python = python or release.python
@@ -158,7 +160,7 @@ def make_bundle(
         version = ".".join(modelled[PYTHON.name].version.split(".")[:2])
         manifest = Manifest(
             vcagent=__version__,
-            platform=platform,
+            platform=host_platform(session.facts),
             python=version,
             profiles=[source.name for source in session.sources],
             contents=_contents(downloads, session.secrets.mask),

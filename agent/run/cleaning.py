@@ -20,7 +20,8 @@ from agent.host.containers.records import has_containers
 from agent.run.keeping import end_serving, kept_servers
 from agent.run.undoing import undoings
 from agent.store.journal import Journal
-from agent.store.results import JOURNAL, METRICS_FILE, NAMED, RUN_FILE, ResultsFolder, open_own
+from agent.store.results import CONTEXTS_FILE, JOURNAL, METRICS_FILE, NAMED, RUN_FILE, ResultsFolder, open_own
+from agent.store.run_folders import FLEET
 from agent.store.serving import SERVING_FILE
 
 if TYPE_CHECKING:
@@ -39,9 +40,8 @@ _LOCKS = ".locks"
 
 _OF_A_RUN = frozenset(
     {
-        JOURNAL, f"{JOURNAL}-wal", f"{JOURNAL}-shm", RUN_FILE, METRICS_FILE, "metrics.csv", "logs", "rollup",
-        "report.html", "containers", "temp", NAMED,
-        SERVING_FILE,
+        JOURNAL, f"{JOURNAL}-wal", f"{JOURNAL}-shm", RUN_FILE, METRICS_FILE, "metrics.csv", CONTEXTS_FILE,
+        "logs", "rollup", "report.html", "containers", "temp", "system_description.yaml", NAMED, SERVING_FILE,
     }
 )  # fmt: skip
 """Names of the files and folders that vcagent writes into a run's folder, besides the folders of cases."""
@@ -173,6 +173,8 @@ def survey(targets: str, results_dir: Path, package_dir: Path | None) -> Cleanin
                     for entry in sorted(run.iterdir())
                     if entry.name not in own
                 ]
+            if (fleet := folder.path / FLEET).is_dir():
+                left.append((fleet, "fleet runs are removed by hand, after vcagent fleet clean"))
         has_packages = len(removals) > len(of_runs)
         servers = kept_servers(run for run in runs if has_packages or run in of_runs)
     return Cleaning(tuple(removals), tuple(left), folder.path, packages, frozenset(of_runs), tuple(servers))
@@ -183,10 +185,18 @@ def _survey_packages(
 ) -> None:
     made = _made_packages(packages, runs)
     for entry in sorted(packages.iterdir()):
-        if entry.name in made and not entry.is_symlink():
+        if (entry.name in made and not entry.is_symlink()) or _leads_to(entry, packages, made):
             removals.append(_measured([entry], entry))
         elif entry.name not in {PACKAGE_MARKER, _MADE}:
             left.append((entry, "no journal and no marker says that vcagent made it"))
+
+
+def _leads_to(link: Path, packages: Path, made: Collection[str]) -> bool:
+    """Return True if a path is a link to something in a package folder that vcagent made."""
+    if not link.is_symlink():
+        return False
+    target = os.path.normpath(packages / link.readlink())
+    return any(_within(target, packages / name) for name in made)
 
 
 def _own_names(run: Path) -> set[str]:
@@ -223,7 +233,7 @@ def _why_kept(run: Path, gone: Collection[Path]) -> str:
         return f"its journal cannot be read: {error.message}"
     if not standing:
         return ""
-    names = ", ".join(dict.fromkeys(f"{one.row.type}: {one.row.name}" for one in standing))
+    names = ", ".join(dict.fromkeys(one.name for one in standing))
     return f"its changes are still in place ({names}); first: vcagent clean --dependencies {run.name}"
 
 
@@ -252,12 +262,12 @@ def _within(path: str, folder: Path) -> bool:
 def _measured(paths: Iterable[Path], named: Path) -> Removal:
     files = size = 0
     for path in paths:
-        for where, _, names in os.walk(path):
+        for where, _, names in () if path.is_symlink() else os.walk(path):
             for name in names:
                 with suppress(OSError):
                     size += os.lstat(os.path.join(where, name)).st_size  # noqa: PTH118 - many files
                 files += 1
-        if not path.is_dir():
+        if path.is_symlink() or not path.is_dir():
             files, size = files + 1, size + path.lstat().st_size
     return Removal(named, files, size)
 

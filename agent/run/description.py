@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from agent.core.errors import ExitCode, VcagentError
 from agent.core.records import Reason, Validity, Verdict, verdict_to_json
 from agent.facts import known_facts
-from agent.profile import resolve_known
+from agent.profile import element_names, resolve_known
 from agent.store.documents import RunDocument
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ def describe(
 ) -> dict[str, Any]:
     """Return the content of run.json: what was run, on which host, and how it ended."""
     cases = journal.cases()
-    verdict = verdict_to_json(_verdict(cases, outcome) if outcome else None)
+    names = element_names(profile, variables)
+    verdict = verdict_to_json(_verdict(cases, outcome, names) if outcome else None)
     if outcome:  # monitors' warnings count, even if there is no case to judge
         verdict["warnings"] = _warnings(cases, outcome)
     document = {
@@ -65,18 +66,36 @@ def describe(
         "verdict": secrets.mask_value(verdict),
         "exit_code": int(outcome.exit_code) if outcome else None,
         "exit_reason": secrets.mask(str(outcome.error)) if outcome and outcome.error else "",
-        "steps": [_step(row) for row in journal.steps()],
+        "steps": [_step(row, secrets.mask(_title(row.component, names))) for row in journal.steps()],
         "cases": cases,
     }  # fmt: skip
     return RunDocument.model_validate(document).to_json()
 
 
-def _step(row: StepRow) -> dict[str, Any]:
-    values = dataclasses.asdict(row)
+def _step(row: StepRow, title: str) -> dict[str, Any]:
+    values = dataclasses.asdict(row) | {"title": title}
     return {**values, "status": row.status.value, "start": values.pop("started"), "end": values.pop("ended")}
 
 
-def _verdict(cases: Sequence[Mapping[str, Any]], outcome: Outcome) -> Verdict | None:
+def _title(component: str, names: Mapping[str, str]) -> str:
+    """Return the name of an element for people, with its round and loops from the second on.
+
+    Args:
+        component: its key in the journal: ``2:actions[0]``, or ``1:actions[1]@3:actions[1].components[0]``.
+        names: the names of the profile's elements by their keys.
+    """
+    *scopes, key = component.split(":")
+    title = names.get(key, key)
+    if scopes and scopes[0].isdigit():
+        number = int(scopes.pop(0))
+        title += f", round {number}" if number > 1 else ""
+    loops = [int(scope.rpartition("@")[2]) for scope in scopes]
+    return title + "".join(f", loop {number}" for number in loops if number > 1)
+
+
+def _verdict(
+    cases: Sequence[Mapping[str, Any]], outcome: Outcome, names: Mapping[str, str]
+) -> Verdict | None:
     reasons = [
         Reason(**{**reason, "message": f"{case['scenario']}: {reason['message']}"})
         for case in cases
@@ -85,7 +104,7 @@ def _verdict(cases: Sequence[Mapping[str, Any]], outcome: Outcome) -> Verdict | 
     failures = outcome.failures
     if outcome.error and outcome.error not in [error for _, error in failures]:
         failures = [*failures, ("", outcome.error)]
-    reasons += [_reason_of(key, error) for key, error in failures]
+    reasons += [_reason_of(_title(key, names), error) for key, error in failures]
     judged = {case["validity"] for case in cases} - {None}
     if outcome.exit_code is ExitCode.INTERRUPTED:
         return None
@@ -105,9 +124,9 @@ def _warnings(cases: Sequence[Mapping[str, Any]], outcome: Outcome) -> list[str]
     return [*outcome.warnings, *of_cases]
 
 
-def _reason_of(key: str, error: VcagentError) -> Reason:
+def _reason_of(title: str, error: VcagentError) -> Reason:
     """Return an error as a reason: its message with the last lines of output, and its remedy."""
-    lines = [f"{key}: {error.message}" if key else error.message, *error.details[-_DETAIL_LINES:]]
+    lines = [f"{title}: {error.message}" if title else error.message, *error.details[-_DETAIL_LINES:]]
     return Reason("\n".join(lines), error.remedy or "")
 
 

@@ -121,7 +121,7 @@ def allows_reboot(*settings: Mapping[str, Any]) -> bool:
 
 def requested(journal: Journal, step: str, reason: str) -> dict[str, Any]:
     """Return what the journal has to remember when a step asks for a reboot."""
-    return {"reboots": [*journal.recall("reboots", []), {"step": step, "reason": reason, "made": 0}]}
+    return {"reboots": [*journal.recall("reboots"), {"step": step, "reason": reason, "made": 0}]}
 
 
 class Reboots:
@@ -161,7 +161,7 @@ class Reboots:
 
     def happened(self) -> tuple[str, ...]:
         """Return the reasons of the run's past reboots."""
-        return tuple(entry["reason"] for entry in self.journal.recall("reboots", []) if "booted" in entry)
+        return tuple(entry["reason"] for entry in self.journal.recall("reboots") if "booted" in entry)
 
     def waiting(self) -> RebootPendingError | None:
         """Return the error for a run that cannot go on before the host is rebooted; None if it can."""
@@ -235,15 +235,18 @@ class Reboots:
             self.door.disarm(self._unit(str).name)
 
     def _obstacle(self) -> str:
-        parameters = (self.journal.recall("request") or {}).get("parameters", {})
-        if lost := [name for name, value in parameters.items() if MASK in str(value)]:
+        if lost := self._lost():
             return f"it cannot go on by itself, because secrets are not kept: {', '.join(lost)}"
         return self.door.obstacle()
 
     def _by_hand(self, more: str = "") -> str:
-        parameters = (self.journal.recall("request") or {}).get("parameters", {})
-        lost = "".join(f" --parameters {name}=…" for name, value in parameters.items() if MASK in str(value))
+        lost = "".join(f" --parameters {name}=…" for name in self._lost())
         return f"reboot it, then go on with: vcagent resume {self._run_dir}{lost}{more}"
+
+    def _lost(self) -> list[str]:
+        """Return the names of the run's parameters whose values are not kept, because they are secrets."""
+        parameters = self.journal.recall("request")["parameters"]
+        return [name for name, value in parameters.items() if MASK in str(value)]
 
     def _unit(self, mask: Callable[[str], str]) -> ResumeUnit:
         return ResumeUnit(

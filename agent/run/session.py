@@ -19,6 +19,7 @@ from agent.core.interruption import Interruption
 from agent.core.logs import configure
 from agent.core.safe_files import require_trust
 from agent.core.secrets import Secrets
+from agent.doctor import unset_secrets
 from agent.facts import Facts, LocalHost
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.boot import REBOOTS
@@ -368,7 +369,11 @@ class Session:
             if waiting := reboots.waiting():
                 outcome = Outcome(waiting.exit_code, waiting)
             else:
+                unset = unset_secrets(self.planner.profile)
+                for warning in unset:
+                    progress.note(f"warning: {warning}")
                 outcome = Engine(self.planner, self.facts, steps, self.options, interruption).run()
+                outcome.warnings += unset
             self._remove_containers(outcome)
             reboots.arrange(outcome, secrets.mask)
             if reboots.goes_down:

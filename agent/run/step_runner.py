@@ -36,7 +36,7 @@ from agent.core.safe_files import append_text
 from agent.host.host_lock import host_for_itself
 from agent.run.case_secrets import hide_secrets
 from agent.run.reboot import requested
-from agent.run.remedies import with_user_settings
+from agent.run.remedies import names_of, with_user_settings
 from agent.store.journal import Journal, StepRow, StepStatus, now
 
 if TYPE_CHECKING:
@@ -167,6 +167,7 @@ class StepRunner:
                 outcome = self._attempt(step, context)
             self._commit(component.parameters, element, step, key, outcome=outcome, started=started, log=log)
         except VcagentError as error:
+            names_of(element, component.parameters).in_error(error)
             interrupted = isinstance(error, InterruptedRunError) or self.processes.stop.is_set()
             status = StepStatus.INTERRUPTED if interrupted else StepStatus.FAILED
             self.journal.end_step(key, status, message=mask(str(error)))

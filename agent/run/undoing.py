@@ -44,6 +44,11 @@ class Undoing:
     unknown: bool = False
 
     @property
+    def name(self) -> str:
+        """Its name for people: the type of its element, and its step."""
+        return f"{self.row.type}: {self.row.name}"
+
+    @property
     def stands(self) -> bool:
         """True if the step's changes are still in place, or may be."""
         return bool(self.plan.steps) or self.unknown
@@ -117,7 +122,7 @@ def carry_out(undoing: Undoing, facts: Facts, progress: RunProgress) -> str:
             )
         )
         if step.holds and not step.holds(facts.fresh()):
-            raise DependencyFailedError(f"{undoing.row.key} was not undone", remedy=f"see {log}")
+            raise DependencyFailedError(f"{undoing.name} was not undone", remedy=f"see {log}")
         progress.finish(shown, "undone")
     if undoing.number is not None:
         with Journal(undoing.run_dir / JOURNAL) as journal:

@@ -6,6 +6,8 @@ import json
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from agent.sinks.base import writable
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
@@ -51,6 +53,8 @@ def log_entries(context: SinkContext, start: int) -> Iterator[LogEntry]:
         while file.tell() < start + _PART_BYTES and (line := file.readline()):
             try:
                 values = json.loads(context.mask(line.decode("utf-8", "replace")))
+                if b"\\ud" in line.lower():
+                    values = json.loads(writable(json.dumps(values, ensure_ascii=False)))
                 moment = datetime.fromisoformat(str(values.pop("timestamp")).replace("Z", "+00:00"))
             except (ValueError, KeyError, AttributeError):
                 continue

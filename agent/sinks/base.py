@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -12,13 +13,15 @@ from typing_extensions import override
 from agent.core.safe_files import open_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from agent.core.records import MetricRecord
     from agent.store.journal import Journal
 
 _T = TypeVar("_T")
+_HOPELESS = 16
+"""Entries that are refused one by one, with none taken, before the whole piece counts as refused."""
 
 
 class RecordsRefusedError(Exception):
@@ -27,6 +30,22 @@ class RecordsRefusedError(Exception):
     Delivery halves the batch until it has found the record at fault. It notes the record or the piece as
     refused, and goes on with the next.
     """
+
+
+class EntriesRefusedError(Exception):
+    """The destination has taken a piece, except these entries of it, which it will never take.
+
+    Args:
+        entries: the reasons, by the entries' numbers within the piece.
+    """
+
+    def __init__(self, entries: Mapping[int, str]) -> None:
+        super().__init__(f"{len(entries)} refused: {next(iter(entries.values()), '')}")
+        self.entries = dict(entries)
+
+
+class PieceRefusedError(RecordsRefusedError):
+    """The destination takes nothing of this kind, so that its parts need not be sent one by one."""
 
 
 class SinkUnavailableError(Exception):
@@ -49,11 +68,14 @@ class Piece:
     Args:
         name: unique within the run; the journal notes under this name that the sink has the piece.
         send: sends the piece. If the note was lost, it is called again and must replace the earlier copy.
-            It raises RecordsRefusedError if the destination will never take the piece.
+            It raises RecordsRefusedError if the destination will never take the piece, and
+            EntriesRefusedError if it has taken all but some entries.
+        send_some: sends only the entries with these numbers; None for a piece without entries.
     """
 
     name: str
     send: Callable[[], None]
+    send_some: Callable[[frozenset[int]], None] | None = None
 
 
 class Sink(ABC):
@@ -97,6 +119,55 @@ class Sink(ABC):
         """
 
 
+def send_apart(entries: Sequence[tuple[int, _T]], send: Callable[[list[_T]], None]) -> None:
+    """Send entries together; if they are refused, send halves, until only the refused ones are left.
+
+    Args:
+        entries: the entries, with their numbers within the piece.
+        send: sends some of them: all or none.
+
+    Raises:
+        EntriesRefusedError: if some are refused.
+        RecordsRefusedError: if the destination takes none of them.
+    """
+    refused: dict[int, str] = {}
+    waiting, taken = [list(entries)], False
+    while waiting:
+        part = waiting.pop()
+        try:
+            send([entry for _, entry in part])
+        except PieceRefusedError:
+            raise
+        except RecordsRefusedError as error:
+            if len(part) > 1:
+                waiting += [part[len(part) // 2 :], part[: len(part) // 2]]
+                continue
+            refused[part[0][0]] = str(error)
+            if len(refused) == min(len(entries), _HOPELESS) and not taken:
+                raise
+        else:
+            taken = True
+    if refused:
+        raise EntriesRefusedError(refused)
+
+
+def writable(text: str) -> str:
+    """Return a text that every format can hold: without halves of surrogate pairs."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+@contextmanager
+def refusing_unwritable() -> Iterator[None]:
+    """Raise RecordsRefusedError if values cannot be written in a destination's format.
+
+    Only the conversion belongs into this context, not the connection.
+    """
+    try:
+        yield
+    except (ValueError, TypeError, OverflowError) as error:  # with UnicodeError, and pyarrow's ArrowInvalid
+        raise RecordsRefusedError(f"it cannot be written: {' '.join(str(error).split())}") from error
+
+
 class FileSink(Sink):
     """A file that grows by complete records; its position is its size in bytes."""
 
@@ -121,7 +192,8 @@ class FileSink(Sink):
             file.seek(position)
             if position == 0:
                 file.write(self.header.encode())
-            file.write("".join(map(self.line, records)).encode())
+            # Half of a surrogate pair, which JSON of a tool may have, cannot be encoded: "?" stands there.
+            file.write("".join(map(self.line, records)).encode("utf-8", "replace"))
             file.flush()
             os.fsync(file.fileno())
             return file.tell()

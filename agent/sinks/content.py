@@ -10,6 +10,7 @@ import errno
 import hashlib
 import json
 import mimetypes
+import os
 import tempfile
 from contextlib import contextmanager
 from datetime import datetime, timezone
@@ -65,7 +66,8 @@ class ContentSink(Sink):
         run_dir = self._context.run_dir
         run = RunDocument.read(run_dir)
         for path in sorted(run_dir.rglob("*")):
-            name = path.relative_to(run_dir).as_posix()
+            # A name that is not UTF-8 is written with escapes: neither a store nor the journal holds it.
+            name = os.fsencode(path.relative_to(run_dir)).decode("utf-8", "backslashreplace")
             if name.startswith((JOURNAL, ".")) or path.is_symlink() or not path.is_file():
                 continue
             if path.stat().st_size:
@@ -112,7 +114,7 @@ class ContentSink(Sink):
             "blobContainer": self._folder.name,
             "contentType": mimetypes.guess_type(name)[0] or "application/octet-stream",
             "contentEncoding": "utf-8",
-            "fileName": path.name,
+            "fileName": name.rpartition("/")[2],
             "fileCreationTime": created.isoformat(),
             "fileCreationTimeUtc": created.isoformat(),
             "runId": run.run_id,

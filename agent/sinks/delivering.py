@@ -13,15 +13,16 @@ import sqlite3
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.core.counts import count_of
-from agent.sinks.base import RecordsRefusedError, SinkUnavailableError
+from agent.sinks.base import EntriesRefusedError, RecordsRefusedError, SinkUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from agent.sinks.base import Sink
+    from agent.sinks.base import Piece, Sink
     from agent.store.journal import Journal
 
 FINISH_WAIT_S = 30.0
@@ -31,6 +32,8 @@ _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 60.0
 _LONGEST_ASKED_WAIT_S = 600.0
 _NICE = 10
+_ENTRY = ", entry "
+"""Between the name of a piece and the number of one of its entries."""
 
 
 class Delivery:
@@ -86,17 +89,40 @@ class Delivery:
         Raises:
             Exception: any other exception of the sink; pieces already sent or refused are noted.
         """
-        name = self.sink.name
-        passed_over = {} if refused else self.journal.refused_pieces(name)
+        journal, name = self.journal, self.sink.name
+        before = journal.refused_pieces(name)
         for piece in self.sink.pieces():
-            if piece.name in passed_over or self.journal.has_piece(name, piece.name):
-                continue
-            try:
-                piece.send()
-            except RecordsRefusedError as error:
-                self.journal.refuse_piece(name, piece.name, mask(_told(error)))
-            else:
-                self.journal.add_piece(name, piece.name)
+            if not journal.has_piece(name, piece.name):
+                if refused or piece.name not in before:
+                    self._send(piece, piece.send, mask)
+            elif refused and piece.send_some and (again := _entries_of(piece, before)):
+                self._send(piece, partial(piece.send_some, again), mask, again)
+
+    def _send(
+        self,
+        piece: Piece,
+        send: Callable[[], None],
+        mask: Callable[[str], str],
+        again: frozenset[int] = frozenset(),
+    ) -> None:
+        """Send a piece, or again some of its entries, and note what the sink refuses."""
+        journal, name = self.journal, self.sink.name
+        refused: dict[int, str] = {}
+        try:
+            send()
+        except EntriesRefusedError as error:
+            refused = error.entries
+        except RecordsRefusedError as error:
+            if not again:
+                journal.refuse_piece(name, piece.name, mask(_told(error)))
+                return
+            refused = dict.fromkeys(again, _told(error))
+        # First what is missing: if the process dies here, the piece is sent again.
+        for number, reason in refused.items():
+            journal.refuse_piece(name, _entry_name(piece, number), mask(reason))
+        for number in sorted(again - refused.keys()):
+            journal.add_piece(name, _entry_name(piece, number))
+        journal.add_piece(name, piece.name)
 
     def send_refused(self) -> int:
         """Deliver once more the records that were refused before; return how many are still refused."""
@@ -273,6 +299,16 @@ class _Worker(threading.Thread):
         asked_s = error.retry_after_s or 0.0 if isinstance(error, SinkUnavailableError) else 0.0
         wait_s *= random.uniform(0.5, 1)  # noqa: S311 - spreads the attempts; no secret
         return max(min(_LONGEST_ASKED_WAIT_S, asked_s), wait_s)
+
+
+def _entry_name(piece: Piece, number: int) -> str:
+    return f"{piece.name}{_ENTRY}{number}"
+
+
+def _entries_of(piece: Piece, names: Iterable[str]) -> frozenset[int]:
+    """Return the numbers of a piece's entries that are among names."""
+    start = f"{piece.name}{_ENTRY}"
+    return frozenset(int(one.removeprefix(start)) for one in names if one.startswith(start))
 
 
 def _refused(journal: Journal, name: str) -> str:

@@ -19,7 +19,14 @@ from typing_extensions import override
 from agent.core.errors import UsageError
 from agent.core.records import CONTEXT_KEY, categorization
 from agent.sinks.agent_log import log_entries, log_parts
-from agent.sinks.base import Piece, RecordsRefusedError, Sink, SinkUnavailableError
+from agent.sinks.base import (
+    EntriesRefusedError,
+    Piece,
+    PieceRefusedError,
+    RecordsRefusedError,
+    Sink,
+    SinkUnavailableError,
+)
 from agent.sinks.csv_file import INFORMATION
 from agent.sinks.settings import needed, parse_settings
 from agent.store.documents import RunDocument
@@ -267,55 +274,61 @@ class EventHubSink(Sink):
     def write(self, records: list[MetricRecord], position: int) -> int:
         if "metrics" in self._signals:
             new = ((one.record_id, self._body(one)) for one in records if one.record_id > self._sent)
-            for last in self._send("metrics", new):
-                self._sent = last  # not sent again if this call fails later
+            for record_id, reason in self._send("metrics", new):
+                if reason:
+                    raise RecordsRefusedError(reason)
+                self._sent = record_id  # not sent again if this call fails later
         return position + len(records)
 
     @override
     def pieces(self) -> Iterator[Piece]:
         if "metrics" in self._signals:
-            yield Piece("outcomes", self._send_outcomes)
+            yield Piece("outcomes", self._send_outcomes, self._send_outcomes)
         if "traces" in self._signals:
             for start in log_parts(self._context.run_dir):
-                yield Piece(f"log {start}", partial(self._send_log, start))
+                send = partial(self._send_log, start)
+                yield Piece(f"log {start}", send, send)
 
-    def _send_outcomes(self) -> None:
+    def _send_outcomes(self, only: frozenset[int] | None = None) -> None:
         run = RunDocument.read(self._context.run_dir)
         events = (outcome_event(step, run, self._context.host) for step in run.steps)
-        self._send_all("metrics", (event for event in events if event))
+        self._send_piece("metrics", (event for event in events if event), only)
 
-    def _send_log(self, start: int) -> None:
+    def _send_log(self, start: int, only: frozenset[int] | None = None) -> None:
         run, host = RunDocument.read(self._context.run_dir), self._context.host
         entries = enumerate(log_entries(self._context, start))
-        self._send_all("traces", (trace_event(one, f"log {start} {row}", run, host) for row, one in entries))
+        events = (trace_event(one, f"log {start} {row}", run, host) for row, one in entries)
+        self._send_piece("traces", events, only)
 
-    def _send_all(self, signal: str, events: Iterator[Mapping[str, Any]]) -> None:
-        for _ in self._send(signal, ((0, _encoded(event)) for event in events)):
-            pass
-
-    def _send(self, signal: str, events: Iterator[tuple[int, bytes]]) -> Iterator[int]:
-        """Send numbered events in batches; yield the last number of each.
+    def _send_piece(
+        self, signal: str, events: Iterator[Mapping[str, Any]], only: frozenset[int] | None
+    ) -> None:
+        """Send the events of a piece, or those with some numbers.
 
         Raises:
-            RecordsRefusedError: if an event is larger than the hub accepts.
+            EntriesRefusedError: if the hub refuses some of them.
         """
-        from azure.eventhub import EventData
-        from azure.eventhub.exceptions import EventDataSendError, EventHubError
+        chosen = ((number, event) for number, event in enumerate(events) if only is None or number in only)
+        sent = self._send(signal, ((number, _encoded(event)) for number, event in chosen))
+        if refused := {number: reason for number, reason in sent if reason}:
+            raise EntriesRefusedError(refused)
+
+    def _send(self, signal: str, events: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, str]]:
+        """Send numbered events in batches; yield each number, with the reason if the hub refused the event.
+
+        Raises:
+            PieceRefusedError: if the namespace does not have the hub of the traces.
+        """
+        from azure.eventhub.exceptions import EventHubError
 
         client = self._open(self._hubs[signal])
         try:
             for part in _batches(events):
-                batch = client.create_batch()
-                for _, body in part:
-                    batch.add(EventData(body))
-                client.send_batch(batch)
-                yield part[-1][0]
-        except (ValueError, EventDataSendError) as error:
-            raise RecordsRefusedError(str(error)) from error
+                yield from _sent_apart(client, part)
         except EventHubError as error:
             self.close()  # the next attempt connects again
             if signal == "traces" and "amqp:not-found" in str(error):
-                raise RecordsRefusedError(
+                raise PieceRefusedError(
                     f"the namespace has no hub {self._hubs[signal]} for traces ({error}); create it, or send "
                     "metrics alone: eventhubs:${EVENT_HUB},signals=metrics"
                 ) from error
@@ -339,6 +352,27 @@ class EventHubSink(Sink):
         while self._clients:
             _, client = self._clients.popitem()
             client.close()
+
+
+def _sent_apart(client: Any, part: list[tuple[int, bytes]]) -> Iterator[tuple[int, str]]:
+    """Send a batch; if the hub refuses it, send halves, so that only the events at fault are left out."""
+    from azure.eventhub import EventData
+    from azure.eventhub.exceptions import EventDataSendError
+
+    batch = client.create_batch()
+    try:
+        for _, body in part:
+            batch.add(EventData(body))
+        client.send_batch(batch)
+    except (ValueError, EventDataSendError) as error:
+        if len(part) == 1:
+            yield part[0][0], str(error)
+            return
+        middle = len(part) // 2
+        yield from _sent_apart(client, part[:middle])
+        yield from _sent_apart(client, part[middle:])
+    else:
+        yield from ((number, "") for number, _ in part)
 
 
 def _batches(events: Iterator[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:

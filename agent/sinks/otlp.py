@@ -19,7 +19,16 @@ from typing_extensions import override
 from agent.core.errors import UsageError
 from agent.core.records import CONTEXT_KEY, categorization
 from agent.sinks.agent_log import log_entries, log_parts
-from agent.sinks.base import Piece, RecordsRefusedError, Sink, SinkUnavailableError
+from agent.sinks.base import (
+    Piece,
+    PieceRefusedError,
+    RecordsRefusedError,
+    Sink,
+    SinkUnavailableError,
+    refusing_unwritable,
+    send_apart,
+    writable,
+)
 from agent.sinks.settings import needed, parse_settings, without_credentials
 from agent.store.documents import RunDocument
 
@@ -27,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from agent.core.records import MetricRecord
+    from agent.sinks.agent_log import LogEntry
     from agent.sinks.opening import SinkContext
 
 METRIC_PREFIX = "vcagent."
@@ -189,7 +199,8 @@ class OtlpSink(Sink):
         from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
         from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 
-        message = encode_metrics(self._metrics_data(records))
+        with refusing_unwritable():
+            message = encode_metrics(self._metrics_data(records))
         answer = self._sender.send("metrics", message, ExportMetricsServiceResponse())
         if refused := answer.partial_success.rejected_data_points:
             raise RecordsRefusedError(f"{refused} points: {answer.partial_success.error_message}")
@@ -255,18 +266,19 @@ class OtlpSink(Sink):
         }
         host = context.get("metadata_host", {})
         values |= {attribute: host.get(key, "") for key, attribute in _RESOURCE_KEYS.items()}
-        return Resource({key: value for key, value in values.items() if value != ""})
+        return Resource({key: _plain(value) for key, value in values.items() if value != ""})
 
     @override
     def pieces(self) -> Iterator[Piece]:
         if "logs" in self._signals:
             for start in log_parts(self._context.run_dir):
-                yield Piece(f"log {start}", partial(self._send_log, start))
+                send = partial(self._send_log, start)
+                yield Piece(f"log {start}", send, send)
         if "traces" in self._signals:
-            yield Piece("trace", self._send_trace)
+            yield Piece("trace", self._send_trace, self._send_trace)
 
-    def _send_log(self, start: int) -> None:
-        """Send the lines of the agent's log that begin within one part of the file."""
+    def _send_log(self, start: int, only: frozenset[int] | None = None) -> None:
+        """Send the lines of the agent's log that begin within one part of the file, or some of them."""
         from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
             ExportLogsServiceRequest,
             ExportLogsServiceResponse,
@@ -275,34 +287,39 @@ class OtlpSink(Sink):
         from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeLogs
         from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-        entries = [
-            LogRecord(
-                time_unix_nano=_nanoseconds(entry.moment),
-                severity_number=_SEVERITIES.get(entry.level, 9),  # type: ignore[arg-type]
-                severity_text=entry.level,
-                body=AnyValue(string_value=entry.event),
-                trace_id=_identifier(self._context.run_id, 16),
-                attributes=[
-                    KeyValue(key=f"vcagent.{key}", value=AnyValue(string_value=str(value)))
-                    for key, value in entry.values.items()
-                ],
-            )
-            for entry in log_entries(self._context, start)
-        ]
+        def send(entries: list[LogEntry]) -> None:
+            with refusing_unwritable():
+                lines = [
+                    LogRecord(
+                        time_unix_nano=_nanoseconds(entry.moment),
+                        severity_number=_SEVERITIES.get(entry.level, 9),  # type: ignore[arg-type]
+                        severity_text=entry.level,
+                        body=AnyValue(string_value=entry.event),
+                        trace_id=_identifier(self._context.run_id, 16),
+                        attributes=[
+                            KeyValue(key=f"vcagent.{key}", value=AnyValue(string_value=str(value)))
+                            for key, value in entry.values.items()
+                        ],
+                    )
+                    for entry in entries
+                ]
+                scope = ScopeLogs(scope=InstrumentationScope(name="vcagent"), log_records=lines)
+                message = ExportLogsServiceRequest(
+                    resource_logs=[ResourceLogs(resource=resource, scope_logs=[scope])]
+                )
+            self._deliver("logs", message, ExportLogsServiceResponse())
+
         resource = Resource(
             attributes=[
                 KeyValue(key=key, value=AnyValue(string_value=str(value)))
                 for key, value in self._run_resource().attributes.items()
             ]
         )
-        scope = ScopeLogs(scope=InstrumentationScope(name="vcagent"), log_records=entries)
-        message = ExportLogsServiceRequest(
-            resource_logs=[ResourceLogs(resource=resource, scope_logs=[scope])]
-        )
-        if entries:
-            self._deliver("logs", message, ExportLogsServiceResponse())
+        numbered = enumerate(log_entries(self._context, start))
+        if chosen := [one for one in numbered if only is None or one[0] in only]:
+            send_apart(chosen, send)
 
-    def _send_trace(self) -> None:
+    def _send_trace(self, only: frozenset[int] | None = None) -> None:
         """Send the run as a trace: its steps as spans, and its cases with their verdicts below their steps.
 
         The identifiers are derived from the run, so that a trace sent twice appears once.
@@ -310,8 +327,13 @@ class OtlpSink(Sink):
         from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-        spans = trace_of(RunDocument.read(self._context.run_dir), self._run_resource())
-        self._deliver("traces", encode_spans(spans), ExportTraceServiceResponse())
+        def send(spans: list[Any]) -> None:
+            with refusing_unwritable():
+                message = encode_spans(spans)
+            self._deliver("traces", message, ExportTraceServiceResponse())
+
+        numbered = enumerate(trace_of(RunDocument.read(self._context.run_dir), self._run_resource()))
+        send_apart([one for one in numbered if only is None or one[0] in only], send)
 
     def _run_resource(self) -> Any:
         run = RunDocument.read(self._context.run_dir)
@@ -332,10 +354,11 @@ class OtlpSink(Sink):
         except _NotServedError as error:
             others = "+".join(sorted(self._signals - {signal}))
             hint = f"; omit them: otlp:{without_credentials(self._url)},signals={others}" if others else ""
-            raise RecordsRefusedError(f"the receiver does not take {signal} ({error}){hint}") from error
+            raise PieceRefusedError(f"the receiver does not take {signal} ({error}){hint}") from error
         rejected = success.rejected_log_records if signal == "logs" else success.rejected_spans
         if rejected:
-            raise RecordsRefusedError(f"{rejected} of the {signal}: {success.error_message}")
+            # The others were taken, and would be doubled.
+            raise PieceRefusedError(f"{rejected} of the {signal}: {success.error_message}")
 
 
 def trace_of(run: RunDocument, resource: Any) -> list[Any]:
@@ -360,7 +383,7 @@ def trace_of(run: RunDocument, resource: Any) -> list[Any]:
             context=context(key),
             parent=parent,
             resource=resource,
-            attributes={item: value for item, value in attributes.items() if value not in (None, "")},
+            attributes={item: _plain(value) for item, value in attributes.items() if value not in (None, "")},
             kind=SpanKind.SERVER if parent is None else SpanKind.INTERNAL,
             status=Status(StatusCode.ERROR if bad else StatusCode.UNSET),
             start_time=span_of[0],
@@ -438,14 +461,19 @@ def trace_of(run: RunDocument, resource: Any) -> list[Any]:
 
 def _attributes(record: MetricRecord) -> dict[str, str | int]:
     values: dict[str, str | int] = {
-        "run_id": record.run_id,
-        "scenario": record.scenario,
-        "tool": record.tool_name,
+        "run_id": writable(record.run_id),
+        "scenario": writable(record.scenario),
+        "tool": writable(record.tool_name),
         "verbosity": record.verbosity,
     }
     if device := categorization(record.metadata):
-        values["device"] = device
+        values["device"] = writable(device)
     return values
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that the SDK's encoder does not drop: it leaves out texts that it cannot encode."""
+    return writable(value) if isinstance(value, str) else value
 
 
 def _nanoseconds(moment: datetime) -> int:

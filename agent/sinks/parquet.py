@@ -13,7 +13,7 @@ from urllib.parse import quote
 from typing_extensions import override
 
 from agent.core.records import CONTEXT_KEY, categorization
-from agent.sinks.base import Sink
+from agent.sinks.base import Sink, refusing_unwritable
 from agent.sinks.remote_files import RemoteFolder
 from agent.sinks.settings import needed, parse_settings
 
@@ -54,7 +54,8 @@ class ParquetSink(Sink):
         import pyarrow.parquet as pq
 
         buffer = io.BytesIO()
-        pq.write_table(self._table(records), buffer, compression="zstd")
+        with refusing_unwritable():
+            pq.write_table(self._table(records), buffer, compression="zstd")
         first = records[0]
         name = f"{quote(first.run_id, safe='')}-{first.record_id:012d}.parquet"
         folder = f"experiment_id={quote(first.experiment_id, safe='')}"

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from agent.core.errors import UsageError
 from agent.core.records import CONTEXT_KEY
-from agent.sinks.base import RecordsRefusedError, Sink
+from agent.sinks.base import RecordsRefusedError, Sink, writable
 from agent.sinks.settings import needed, parse_settings, without_credentials
 
 if TYPE_CHECKING:
@@ -70,17 +70,27 @@ class Newest:
         for record in records:
             name = metric_name(record.metric, record.unit)
             device = str(record.metadata.get("gpu_index", record.metadata.get("device", "")))
-            labels = (record.run_id, record.scenario, record.tool_name, device)
+            labels = tuple(map(writable, (record.run_id, record.scenario, record.tool_name, device)))
             with self._lock:
                 self._series.setdefault(name, {})[labels] = record.value
-            self._help.setdefault(name, record.description or record.metric)
+            self._help.setdefault(name, writable(record.description or record.metric))
             self._newest = max(self._newest, record.timestamp.timestamp())
             host = self._context.context(str(record.metadata.get(CONTEXT_KEY, ""))).get("metadata_host", {})
             info = (
                 record.run_id, record.experiment_id, record.client_id, record.profile,
                 str(host.get("gpuName", "")), str(host.get("gpuDriverVersion", "")),
             )  # fmt: skip
-            self._info = {info: None}
+            self._info = {tuple(map(writable, info)): None}
+
+    def copied(self) -> tuple[Any, ...]:
+        """Return the present values, for ``restore``."""
+        series = {name: dict(values) for name, values in self._series.items()}
+        return series, dict(self._help), dict(self._info), self._newest
+
+    def restore(self, values: tuple[Any, ...]) -> None:
+        """Return to earlier values."""
+        with self._lock:
+            self._series, self._help, self._info, self._newest = values
 
     @property
     def empty(self) -> bool:
@@ -177,7 +187,12 @@ class PushgatewaySink(_PrometheusSink):
     @override
     def write(self, records: list[MetricRecord], position: int) -> int:
         self._instance = records[-1].client_id if records else self._instance
-        return super().write(records, position)
+        before = self._newest.copied()
+        try:
+            return super().write(records, position)
+        except RecordsRefusedError:
+            self._newest.restore(before)  # else the values at fault would be sent with the next ones
+            raise
 
     @override
     def _show(self) -> None:

@@ -143,6 +143,9 @@ class StepPart(_Part):
     """A step of a run."""
 
     key: str = Field("", description="Unique within the run.")
+    title: str = Field(
+        "", description="The element's scenario, or its type if it has none; unique within a round."
+    )
     component: str = ""
     type: str = ""
     kind: str = Field("", description="dependency, action or monitor.")

@@ -10,6 +10,7 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from agent.core.quantities import quantity, with_error
 from agent.store.results import write_json
 
 if TYPE_CHECKING:
@@ -40,6 +41,18 @@ class Cell:
     value: float | None = None
     error: float | None = None
     note: str = ""
+
+    def text(self, unit: str) -> str:
+        """Return the cell for people: ``51.7 ± 3.7 %``; its note if it has no value.
+
+        Args:
+            unit: its column's base unit.
+        """
+        if self.value is None:
+            return self.note
+        if self.error is None:
+            return str(quantity(self.value, unit))
+        return with_error(self.value, self.error, unit)
 
 
 @dataclass(frozen=True)

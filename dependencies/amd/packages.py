@@ -24,8 +24,10 @@ from dependencies.amd.releases import KEY_FINGERPRINT, ORIGIN, module_version
 from dependencies.packages.apt import run_apt
 from dependencies.packages.apt_repository import AptRepositoryWish, deb_architecture
 from dependencies.packages.bundled_debs import OtherApt
+from dependencies.packages.bundled_rpms import OtherDnf
 from dependencies.packages.epel import epel_steps
 from dependencies.packages.holding import (
+    VERSION_LOCK,
     excluded_names,
     exclusion_text,
     version_lock_file,
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
     from dependencies.packages.package_managers import PackageManager
 
 DRIVER = "amdgpu-dkms"
+ROCM = "ROCm"
+"""The kind of AMD's packages in a bundle."""
 MONITORING = ("rocm-core", "rocminfo", "rocm-smi-lib", "amd-smi-lib")
 """Tools that read the state of GPUs, without libraries for programs."""
 _RPM_END = "-*"
@@ -327,23 +331,19 @@ class AmdPackages:
             self.release.apt_folders(distribution) if self.apt else self.release.rpm_folders(distribution)
         )
         base = self.uri.rstrip("/")
-        key = self.key or SigningKey.of(f"{base}/rocm/rocm.gpg.key", KEY_FINGERPRINT)
         steps: list[Step] = []
         if bundle_of(facts):
             return steps  # the bundle has the packages
-        for name, folder in folders.items():
-            uri, file = f"{base}/{folder}", f"vcagent-amd-{name}"
+        for name in folders:
             if self.apt:
                 wish = self.apt_repositories(facts)[name]
                 found = wish.steps(facts, self.lock_timeout_s)
                 if not found and not wish.is_listed(facts):
                     found = [wish.refresh_step(facts, self.lock_timeout_s)]
             else:
-                rpm = RpmRepositoryWish(
-                    file, uri, key, signed_packages=True, signed_index=False, manager="dnf", priority=50
-                )
                 release = distribution.version.partition(".")[0]
-                found = rpm.steps(facts, {"releasever": release, "basearch": facts[ARCHITECTURE]})
+                variables = {"releasever": release, "basearch": facts[ARCHITECTURE]}
+                found = self.rpm_repositories(facts)[name].steps(facts, variables)
             steps += [replace(step, name=f"{step.name}-{name}") for step in found]
         if steps and not self.add_repository:
             raise HostError(
@@ -362,8 +362,25 @@ class AmdPackages:
             for name, folder in self.release.apt_folders(distribution).items()
         }
 
+    def rpm_repositories(self, facts: Facts) -> dict[str, RpmRepositoryWish]:
+        """Return the release's repositories for dnf by a short name; empty if AMD has none for the host."""
+        base = self.uri.rstrip("/")
+        key = self.key or SigningKey.of(f"{base}/rocm/rocm.gpg.key", KEY_FINGERPRINT)
+        return {
+            name: RpmRepositoryWish(
+                f"vcagent-amd-{name}",
+                f"{base}/{folder}",
+                key,
+                signed_packages=True,
+                signed_index=False,
+                manager="dnf",
+                priority=50,
+            )
+            for name, folder in self.release.rpm_folders(facts[DISTRIBUTION]).items()
+        }
+
     def download(self, wishes: Sequence[PackageWish], name: str) -> Download:
-        """Return the download of packages with everything that they need, for hosts with apt.
+        """Return the download of packages with everything that they need.
 
         Args:
             wishes: the packages.
@@ -371,18 +388,32 @@ class AmdPackages:
         """
 
         def fetch(fetching: Fetching) -> None:
-            apt = OtherApt(fetching)
-            for repository in self.apt_repositories(fetching.facts).values() if self.add_repository else ():
-                apt.add(repository)
             fetching.say(f"ROCm {name}")
-            names = list(map(str, wishes))
-            if kernel := fetching.facts.given(KERNEL.name):
-                headers = (f"linux-headers-{kernel}", f"linux-modules-extra-{kernel}")
-                known = Facts(apt.host)[package_offers("amdgpu", "|".join(map(re.escape, headers)))]
-                names += sorted({one.name for one in known})
-            apt.fetch(names, recommends=False, preferences=_PIN)
+            (self._fetch_debs if self.apt else self._fetch_rpms)(fetching, wishes)
 
-        return Download("ROCm", (name,), fetch)
+        return Download(ROCM, (name,), fetch)
+
+    def _fetch_debs(self, fetching: Fetching, wishes: Sequence[PackageWish]) -> None:
+        apt = OtherApt(fetching)
+        for repository in self.apt_repositories(fetching.facts).values() if self.add_repository else ():
+            apt.add(repository)
+        names = list(map(str, wishes))
+        if kernel := fetching.facts.given(KERNEL.name):
+            headers = (f"linux-headers-{kernel}", f"linux-modules-extra-{kernel}")
+            known = Facts(apt.host)[package_offers("amdgpu", "|".join(map(re.escape, headers)))]
+            names += sorted({one.name for one in known})
+        apt.fetch(names, recommends=False, preferences=_PIN)
+
+    def _fetch_rpms(self, fetching: Fetching, wishes: Sequence[PackageWish]) -> None:
+        dnf = OtherDnf(fetching)
+        for repository in self.rpm_repositories(fetching.facts).values() if self.add_repository else ():
+            dnf.add(repository)
+        packages = [(wish.name, wish.version) for wish in wishes]
+        if kernel := fetching.facts.given(KERNEL.name):
+            packages.append((rpm_headers(str(kernel)), None))
+        if self.hold:
+            packages.append((VERSION_LOCK, None))
+        dnf.fetch(packages, recommends=False)
 
     def _pin_steps(self, facts: Facts) -> list[Step]:
         """Return the step that makes apt prefer AMD's packages: Ubuntu and Debian also have rocminfo."""

@@ -21,6 +21,7 @@ from agent.core.errors import (
 )
 from agent.facts.amd_driver import AMDGPU_BLACKLISTS, AMDGPU_MODULE, ROCM_VERSION
 from agent.facts.amd_gpus import AMD_GPUS
+from agent.facts.bundle import bundle_of
 from agent.facts.containers import IN_CONTAINER
 from agent.facts.dkms import AMDGPU_MODULE_FILE
 from agent.facts.files import exists, text_of
@@ -30,7 +31,7 @@ from agent.facts.linux import ARCHITECTURE, DISTRIBUTION, KERNEL
 from agent.facts.packages import INSTALLED_PACKAGES, PACKAGE_MANAGER
 from agent.facts.secure_boot import MODULE_KEY_ENROLLED, SECURE_BOOT
 from agent.facts.users import ROOT, members_of
-from dependencies.amd.packages import MONITORING, AmdPackages, amd_packages, driver_module
+from dependencies.amd.packages import MONITORING, ROCM, AmdPackages, amd_packages, driver_module
 from dependencies.amd.releases import NEWEST, RADEON, RocmRelease, release_in_file, version_key
 from dependencies.amd.undo import undo_plan
 from dependencies.packages.module_change import (
@@ -48,9 +49,12 @@ if TYPE_CHECKING:
 
     from agent.component.downloads import Download
     from agent.facts import Facts
+    from dependencies.packages.package_managers import PackageWish
 
 _KFD = Path("/dev/kfd")
 _HANDED_OVER = frozenset({"gim", "vfio-pci"})
+_WITH_MINORS = ("9",)
+"""Releases of RHEL for which bundles are made and whose minor releases have separate folders at AMD."""
 _GROUPS = ("render", "video")
 """The groups of /dev/kfd with the render nodes, and of the cards (ROCm, "Configuring permissions")."""
 
@@ -72,7 +76,7 @@ class AmdRocmInstallationParameters(ComponentParameters):
     version: str = Field(
         "",
         pattern=r"^(\d+\.\d+(\.\d+)?)?$",
-        description=f"ROCm, such as 7.0.2; by default what is there, else {NEWEST}.",
+        description=f"The version of ROCm, such as 7.0.2; by default the installed one, otherwise {NEWEST}.",
     )
     linux_installation_file: str = Field(
         "", description="VirtualClient's: the address of an amdgpu-install package, which names the version."
@@ -159,16 +163,29 @@ class AmdRocmInstallation(Dependency):
         Raises:
             HostError: if bundles do not support the package manager, or AMD has nothing for the distribution.
         """
-        if facts[PACKAGE_MANAGER] != "apt":
-            raise not_carried(f"ROCm as packages of {facts[PACKAGE_MANAGER]}")
+        manager, distribution = facts[PACKAGE_MANAGER], facts[DISTRIBUTION]
+        if manager not in ("apt", "dnf"):
+            raise not_carried(f"ROCm as packages of {manager}")
         parameters = self.parameters
         release = RocmRelease.of(parameters.asked or NEWEST, parameters.driver_release)
+        if distribution.is_like("rhel") and distribution.version in _WITH_MINORS:
+            told = f"{distribution.id}-{distribution.version}"
+            raise HostError(
+                f"AMD has another driver for each minor release of {told}, and the platform names none",
+                remedy=f"name the hosts' release (/etc/os-release there): --platform {told}.6-x64",
+                lifted_by=LiftedBy.NOTHING,
+            )
         packages = self._packages(facts, release)
         if parameters.add_repository:
             _require_folders(facts, release, packages)
         rocm = packages.rocm_wishes(_PARTS[parameters.user_space])
-        name = f"{release.version} ({parameters.user_space.value}), driver {release.driver}"
-        return (packages.download((*packages.driver_wishes(), *rocm), name),)
+        return (packages.download((*packages.driver_wishes(), *rocm), self._bundled_name(facts, release)),)
+
+    def _bundled_name(self, facts: Facts, release: RocmRelease) -> str:
+        """Return the name of a release in a bundle's list of contents."""
+        name = f"{release.version} ({self.parameters.user_space.value}), driver {release.driver}"
+        distribution = facts[DISTRIBUTION]
+        return f"{name}, for {distribution.version}" if distribution.is_like("rhel") else name
 
     def _plan(self, facts: Facts) -> Plan:
         _require_own_gpus(facts, needed=self.parameters.require_gpu)
@@ -281,11 +298,32 @@ class AmdRocmInstallation(Dependency):
         missing = [wish for wish in wishes if not wish.fulfilled(installed, packages.manager.name)]
         if not missing:
             return packages.hold_steps(facts, changing=False)
+        self._require_bundled(facts, release, missing)
         _require_folders(facts, release, packages)
         steps = packages.steps(facts, missing, driver=bool(wrong))
         if wrong:
             steps = [_with_driver(step, wrong) if step.name == "install" else step for step in steps]
         return [*steps, *packages.hold_steps(facts, changing=True)]
+
+    def _require_bundled(self, facts: Facts, release: RocmRelease, missing: list[PackageWish]) -> None:
+        """Refuse to complete an installed ROCm from a bundle with another release, which Version leaves open.
+
+        Raises:
+            HostError: if the bundle has another release.
+        """
+        bundle, there = bundle_of(facts), facts[ROCM_VERSION]
+        newest = RocmRelease.of(NEWEST).version
+        if bundle is None or self.parameters.asked or release.version == newest:
+            return
+        if (ROCM, self._bundled_name(facts, release)) in bundle.contents:
+            return
+        raise HostError(
+            f"this host has ROCm {there} and lacks {', '.join(wish.name for wish in missing)} of that "
+            f"release; the bundle {bundle.folder} does not have ROCm {there}",
+            remedy=f"make the bundle again with Version: {there}; or run with Version: {newest}, as in the "
+            "bundle, which replaces the installed ROCm",
+            lifted_by=LiftedBy.NOTHING,
+        )
 
     def _group_steps(self, facts: Facts) -> list[Step]:
         return [

@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +14,13 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from agent.component.downloads import Download, Fetching
+from agent.component.fetching_environment import pip_environment
 from agent.core.errors import ActionFailedError, DependencyFailedError
 from agent.core.safe_files import copy_file, make_folder
 from agent.facts import Fact, Host
 from agent.facts.bundle import bundle_of
 from dependencies.packages.package_folder import write_whole
-from dependencies.python.pip import PipProgress, pip_environment, pip_remedy
+from dependencies.python.pip import PipProgress, pip_remedy
 from dependencies.sources.bundled_repository import bundled_address, repository_download
 from dependencies.sources.download import download
 from dependencies.sources.fetching_context import fetching_context
@@ -183,8 +185,19 @@ class Source:
             context.progress.update(f"unpacking {archive.name}")
             _run(
                 context,
-                ["tar", "--extract", "--no-same-owner", "--file", str(archive), "--directory", str(part)],
+                # As root, tar would keep the modes: programs with setuid, folders for everyone.
+                [
+                    "tar",
+                    "--extract",
+                    "--no-same-owner",
+                    "--no-same-permissions",
+                    "--file",
+                    str(archive),
+                    "--directory",
+                    str(part),
+                ],
             )
+            _refuse_devices(part, archive)
             if archive.parent == part:
                 archive.unlink()
         part.rename(folder)
@@ -252,6 +265,22 @@ def root_of(folder: Path, wanted: str) -> Path | None:
         if found := sorted(folder.glob(f"{level}{wanted}")):
             return found[0].parent
     return None
+
+
+def _refuse_devices(folder: Path, archive: Path) -> None:
+    """Remove an unpacked archive that holds a device or a pipe, which root's tar makes.
+
+    Raises:
+        DependencyFailedError: if it holds one.
+    """
+    for path in folder.rglob("*"):
+        mode = path.lstat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)):
+            shutil.rmtree(folder, ignore_errors=True)
+            raise DependencyFailedError(
+                f"{archive} holds {path.relative_to(folder)}, which is neither a file, a folder nor a link",
+                remedy="use an archive of the source from llama.cpp's own releases",
+            )
 
 
 def _run(context: StepContext, command: list[str], env: dict[str, str] | None = None) -> None:

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import sys
-import venv
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from agent.component.downloads import Download, Fetching, run_captured
-from agent.component.environment_script import program_command, read_result
+from agent.component.downloads import Download
+from agent.component.fetching_environment import fetching_environment, run_for_bundle
 from agent.core.errors import HostError, InterruptedRunError, LiftedBy, host_errors
 from agent.core.safe_files import copy_file, make_folder, replace_text
-from agent.core.secrets import Secrets
 from agent.facts.bundle import bundle_of
 from dependencies.models.environment_module import PROGRAMS, require_environment, run_module
-from dependencies.python.pip import pip_environment
 
 if TYPE_CHECKING:
     from agent.component.component import StepContext
+    from agent.component.downloads import Fetching
     from agent.facts import Facts
 
 _FOLDER = "hub"
@@ -143,7 +139,9 @@ class HubFiles:
         target = self._folder(fetching.folder)
         if target.exists():
             return
-        environment = _environment(fetching)
+        environment = fetching_environment(
+            fetching, "hub", ("huggingface_hub",), "which fetches models and data sets"
+        )
         fetching.say(f"{_KINDS[self.kind]} {self}")
         scratch = fetching.scratch / _FOLDER / target.name
         result = self._run(environment, scratch)
@@ -167,51 +165,12 @@ class HubFiles:
                     copy_file(file, path)
 
     def _run(self, environment: Path, scratch: Path) -> dict[str, Any]:
-        make_folder(scratch)
-        config, result = scratch / "asked.json", scratch / "result.json"
-        asked = {
-            **self.asked(scratch / "cache"),
-            "dotenv": str(Path(".env").absolute()),
-            "result": str(result),
-        }
-        replace_text(config, json.dumps(asked), 0o600)
-        command = [*program_command(environment, "model_files.model_snapshot"), str(config)]
-        ended = run_captured(command, {"PYTHONPATH": str(PROGRAMS)})
-        told = read_result(result) or {}
-        if told.get("status") == "completed" and not ended.failed:
-            return told
-        error = told.get("error") or {}
-        raise HostError(
-            str(error.get("message") or f"{self.repository} cannot be fetched"),
-            details=() if error else tuple(Secrets().mask(one) for one in ended.errors.splitlines()[-6:]),
-            remedy=str(error.get("remedy") or "see whether this machine reaches the hub"),
-            lifted_by=LiftedBy.NOTHING,
+        return run_for_bundle(
+            environment,
+            "model_files.model_snapshot",
+            {**self.asked(scratch / "cache"), "dotenv": str(Path(".env").absolute())},
+            path=PROGRAMS,
+            scratch=scratch,
+            variables={},
+            failure=f"{self.repository} cannot be fetched",
         )
-
-
-def _environment(fetching: Fetching) -> Path:
-    """Return a Python environment of this machine with huggingface_hub, made once for each bundle.
-
-    Raises:
-        HostError: if huggingface_hub cannot be installed.
-    """
-    folder = fetching.scratch / "hub-environment"
-    if folder.exists():
-        return folder
-    venv.create(folder, symlinks=True)  # a copy of some Pythons does not find its library
-    version = ".".join(map(str, sys.version_info[:2]))
-    options = ["--quiet", "--no-input", "--disable-pip-version-check", "--progress-bar=off"]
-    options.append(f"--target={folder / 'lib' / f'python{version}' / 'site-packages'}")
-    if fetching.wheels:
-        options += ["--no-index", f"--find-links={fetching.wheels.expanduser().absolute()}"]
-    command = [sys.executable, "-I", "-m", "pip", "install", *options, "huggingface_hub"]
-    done = run_captured(command, pip_environment(os.environ))
-    if done.failed:
-        raise HostError(
-            "huggingface_hub, which fetches models and data sets, cannot be installed for making the bundle",
-            details=tuple(Secrets().mask(one) for one in done.errors.strip().splitlines()[-6:]),
-            remedy="see whether pip reaches its index; a folder of --wheels must have huggingface_hub for "
-            "this machine, too",
-            lifted_by=LiftedBy.NOTHING,
-        )
-    return folder

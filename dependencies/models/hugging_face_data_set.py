@@ -72,11 +72,11 @@ class HuggingFaceDataSet(Dependency):
         own = Path(asked.repository).absolute()
         if facts[exists(own)]:
             if target == own:
-                return Plan(nothing_to_do=f"{own} is a folder of this host")
+                return Plan(nothing_to_do=f"the data set is a folder of this host: {own}")
             return Plan((self._link(link, own),))
         missing = self._missing(facts, target)
         if not missing:
-            return Plan(nothing_to_do=f"{target} has all files of {asked.repository}")
+            return Plan(nothing_to_do=f"all files of {asked.repository} are in {target}")
         if bundled := self._files.in_bundle(facts):
             command = f"cp -r {bundled} {self._files.stored(self._cache) / 'snapshots'}"
         else:
@@ -138,7 +138,7 @@ class HuggingFaceDataSet(Dependency):
                 point_link(link, folder)
             return StepOutcome(f"{link} points to {folder}")
 
-        reason = f"{folder} is a folder of this host: the hub is not asked"
+        reason = f"the data set is a folder of this host, so the hub is not asked: {folder}"
         return Step(
             "link",
             reason,

@@ -119,7 +119,7 @@ class HuggingFaceModel(Dependency):
         folder, problem = self._present(facts)
         if folder and not problem:
             if target == folder:
-                return Plan(nothing_to_do=f"{folder} is whole")
+                return Plan(nothing_to_do=f"the model is whole: {folder}")
             return Plan((self._link(link, folder),))
         if parameters.path:
             raise HostError(

@@ -96,8 +96,8 @@ class OpenOrcaDataSet(PreparedDataSet):
             if not parameters.repository:
                 raise HostError(
                     "no place is given for the samples of OpenOrca",
-                    remedy=f"set {setter} to the file or its folder, or repository to a data set of a hub; "
-                    f"{_HOW}",
+                    remedy=f"set {setter} to the file or its folder, or give repository=OWNER/NAME of "
+                    f"a hub, which has it; {_HOW}",
                     lifted_by=LiftedBy.NOTHING,
                 )
             require_access(facts, parameters.repository, parameters.revision, kind="datasets/")

@@ -90,14 +90,14 @@ class PreparedDataSet(Dependency):
         folder = self._folder(facts)
         reason = _wrong(facts, folder)
         if not reason and target == folder:
-            return Plan(nothing_to_do=f"{folder} is whole")
+            return Plan(nothing_to_do=f"the data set is whole: {folder}")
         bundled = self._in_bundle(facts)
         if reason and not bundled:
             self.require_source(facts)
         command = " ".join(program_command(parameters.environment, self.program))
         step = Step(
             "prepare",
-            reason or f"{link} does not point to {folder}",
+            reason or f"the link to the data set is out of date: {link} does not point to {folder}",
             lambda context: self._prepare(context, folder),
             f"{command}  # {bundled or self.source_name}",
             lambda fresh: not self.plan(fresh).steps,
@@ -151,7 +151,8 @@ def _wrong(facts: Facts, folder: Path) -> str:
     """Return the fault of the data set in a folder, or nothing."""
     text = facts[text_of(folder / _NOTE)]
     if text is None:
-        return f"{folder} is half-made" if facts[exists(folder)] else f"{folder} is not there"
+        state = "is half-made" if facts[exists(folder)] else "is not there"
+        return f"the data set {state}: {folder}"
     try:
         size = int(json.loads(text)["bytes"])
     except (ValueError, KeyError, TypeError):

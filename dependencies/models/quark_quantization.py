@@ -82,14 +82,14 @@ class QuarkQuantization(Dependency):
         folder = self._folder(facts)
         reason = _wrong(facts, folder)
         if not reason and target == folder:
-            return Plan(nothing_to_do=f"{folder} is whole")
+            return Plan(nothing_to_do=f"the quantised model is whole: {folder}")
         environment = self._environment()
         if reason:
             self._check_space(facts)
             _check_torch(facts, environment)
         step = Step(
             "quantise",
-            reason or f"{link} does not point to {folder}",
+            reason or f"the link to the model is out of date: {link} does not point to {folder}",
             self._quantise,
             f"{' '.join(program_command(environment, _PROGRAM))}  # {parameters.source}",
             lambda fresh: not self.plan(fresh).steps,
@@ -192,7 +192,8 @@ def _wrong(facts: Facts, folder: Path) -> str:
     """Return the fault of the quantised model in a folder, or nothing."""
     text = facts[text_of(folder / _NOTE)]
     if text is None:
-        return f"{folder} is half-made" if facts[exists(folder)] else f"{folder} is not there"
+        state = "is half-made" if facts[exists(folder)] else "is not there"
+        return f"the quantised model {state}: {folder}"
     found = facts[model_folder(folder)]
     if problem := found.problem(weights=True):
         return f"{folder}: {problem}"

@@ -315,9 +315,8 @@ class _Selection:
             self._problems.append(f"no headers of the kernel {self._wish.kernel} to build its module with")
 
     def _precompiled(self, installed: InstalledDriver | None) -> PackageOffer | None:
-        """Return a prebuilt module, if it must be signed or the host already has such modules."""
-        has_such = installed is not None and any(map(precompiled_module, installed.packages))
-        if not (self._wish.prebuilt or has_such):
+        """Return a prebuilt module, if the host already has such modules."""
+        if installed is None or not any(map(precompiled_module, installed.packages)):
             return None
         for name, offers in self._offered.items():
             module = precompiled_module(name)
@@ -355,13 +354,10 @@ class _Selection:
 
     def _take_companions(self, present: Mapping[str, str]) -> None:
         """Update installed packages along; apt brings the rest, but dnf would take its newest version."""
-        drivers = () if self._wish.prebuilt else self._layout.drivers
-        along = self._fill((*drivers, *self._layout.moved_along))
-        along = tuple(name for name in along if name in present)
         companions = self._fill(self._layout.companions)
         excluded = self._of_another_module()
         there = tuple(name for name in present if belongs_to_driver(name) and name not in excluded)
-        for name in (*companions, *along, *there):
+        for name in dict.fromkeys((*companions, *there)):
             offer = self._of_this_version(name)
             wanted = self._layout.rpm or name in present
             if offer and wanted and not other_branch(offer.depends, self._branch):
@@ -372,8 +368,8 @@ class _Selection:
     def _of_another_module(self) -> frozenset[str]:
         """Return the packages for the other kind of kernel module: open or closed, prebuilt or built here."""
         layout = self._layout
-        module = (*layout.drivers, *layout.dkms, layout.prebuilt, *_SOURCES)
+        module = (*layout.drivers, *layout.dkms, *_SOURCES)
         names = layout.fill(module, self._branch, self._wish.kernel, is_open=not self._is_open)
         mine = layout.fill(layout.drivers, self._branch, self._wish.kernel, is_open=self._is_open)
-        built = self._fill((*layout.drivers, *layout.dkms, *_SOURCES)) if self._wish.prebuilt else ()
-        return frozenset(names).difference(() if self._wish.prebuilt else mine) | frozenset(built)
+        built = self._fill(module) if self._wish.prebuilt else ()
+        return frozenset(names).difference(mine) | frozenset(built)

@@ -79,21 +79,21 @@ class NvidiaCudaInstallationParameters(ComponentParameters):
     minimum_driver: str = Field(
         "",
         pattern=r"^(\d{3,}(\.\d+)*)?$",
-        description="The oldest driver that runs what the host is for, where no toolkit says so.",
+        description="The oldest driver to accept, if no toolkit determines it.",
     )
     open_source_driver: bool | None = Field(
         None, description="The open kernel module or the closed one; by default what the GPUs need."
     )
     cuda_required: bool = Field(default=True, description="Whether the toolkit is installed.")
-    fabric_manager: Choice = Field(Choice.AUTO, description="auto installs it where there is an NVSwitch.")
+    fabric_manager: Choice = Field(Choice.AUTO, description="auto installs it if the host has an NVSwitch.")
     imex: Choice = Field(Choice.AUTO, description="auto installs it on GB200 and GB300.")
     kernel_module: KernelModule = Field(
-        KernelModule.AUTO, description="auto builds it, or takes a signed one where Secure Boot wants that."
+        KernelModule.AUTO, description="auto builds it, or takes a signed one if Secure Boot requires that."
     )
     driver_repository: Repository = Field(Repository.ANY, description="Whose packages may be taken.")
     add_repository: bool = Field(
         default=True,
-        description="NVIDIA's CUDA repository is added where no other has the driver as a whole.",
+        description="Add NVIDIA's CUDA repository if no other one has all packages of the driver.",
     )
     non_free: bool = Field(
         default=False,

@@ -71,7 +71,7 @@ class RpmDriverPackages(DriverPackages):
             self.lock_timeout_s,
             vendor="NVIDIA",
             allowed=self.repository is not None,
-            otherwise="; or take a precompiled module (KernelModule=prebuilt)",
+            otherwise="; or install NVIDIA's driver with its precompiled kernel module yourself",
         )
 
     def _repair_steps(self, facts: Facts) -> list[Step]:  # noqa: ARG002 - rpm has no such state

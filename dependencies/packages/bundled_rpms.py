@@ -34,6 +34,14 @@ if TYPE_CHECKING:
 
 _OWN_REPOSITORIES = Path("/etc/yum.repos.d")
 
+_REMEDIES = (
+    (
+        r"nothing provides dkms",
+        "dkms is in EPEL: add EPEL's repository with its key to the file of --repositories",
+    ),
+    *REMEDIES,
+)
+
 _CONF = """\
 [main]
 gpgcheck=1
@@ -159,7 +167,7 @@ class OtherDnf:
             raise HostError(
                 f"dnf cannot fetch the packages for {self._fetching.facts[DISTRIBUTION].name}",
                 details=tuple(line for line in done.errors.splitlines() if line.strip())[-6:],
-                remedy=remedy_among(REMEDIES, output)
+                remedy=remedy_among(_REMEDIES, output)
                 or "give that release's repositories: --repositories FILE",
                 lifted_by=LiftedBy.NOTHING,
             )

@@ -26,7 +26,10 @@ _REMEDIES = (
         "install the compiler that built the kernel: see /proc/version",
     ),
     (
-        r"unrecognized command[- ]line option|compiler differs|[Cc]ompiler version check|cc: error",
+        (
+            r"unrecognized command[- ]line option|compiler differs|[Cc]ompiler version check|cc: error"
+            r"|Failed CC (?:sanity|version) check"
+        ),
         "install the compiler version that built the kernel (see /proc/version) and make it the default gcc",
     ),
     (

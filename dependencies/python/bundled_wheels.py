@@ -8,12 +8,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from agent.component.downloads import run_captured
+from agent.component.fetching_environment import pip_environment
 from agent.core.counts import count_of
 from agent.core.errors import HostError, LiftedBy
 from agent.core.safe_files import make_folder
 from agent.facts.bundle import WHEELS
 from agent.facts.linux import GLIBC
-from dependencies.python.pip import marker_variables, masked, pip_environment, pip_remedy
+from dependencies.python.pip import marker_variables, masked, pip_remedy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

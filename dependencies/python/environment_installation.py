@@ -16,6 +16,7 @@ from pydantic import Field, field_validator, model_validator
 
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
 from agent.component.downloads import Download, not_carried
+from agent.component.fetching_environment import pip_environment
 from agent.core.counts import count_of
 from agent.core.errors import ActionFailedError, DependencyFailedError, HostError, LiftedBy
 from agent.core.safe_files import make_folder
@@ -36,7 +37,6 @@ from dependencies.python.pip import (
     masked,
     only_from_folder,
     package_indexes,
-    pip_environment,
     pip_remedy,
     required_here,
     split_git_credentials,
@@ -137,15 +137,15 @@ class PythonEnvironmentInstallation(Dependency):
         link, target = package_link(facts, parameters.package_name, "an environment")
         reason = self._wrong(facts, folder, python)
         if not reason and target == folder:
-            return Plan(nothing_to_do=f"{folder} has all requirements")
+            return Plan(nothing_to_do=f"the environment has all requirements: {folder}")
         tools: list[Step] = []
         if reason:
             self._check_host(facts, python)
             tools = self._build_tools(facts, python)
         elif target is None:
-            reason = f"{link} is not there"
+            reason = f"the link to the environment is not there: {link}"
         else:
-            reason = f"{link} points to {target}, not to {folder}"
+            reason = f"the link to the environment is wrong: {link} points to {target}, not to {folder}"
 
         def indexes(fresh: Facts) -> tuple[str, ...]:
             return fresh[package_indexes(python.path)]
@@ -171,8 +171,10 @@ class PythonEnvironmentInstallation(Dependency):
         folder = Path(values["folder"])
         environment = facts[python_environment(folder)]
         if environment and environment.changed:
-            return Plan(nothing_to_do=f"{folder} was changed: {', '.join(environment.changed)}")
-        reason = f"{folder} was made, and is unchanged" if environment else f"{folder} is half-made"
+            changed = ", ".join(environment.changed)
+            return Plan(nothing_to_do=f"the environment was changed: {changed} in {folder}")
+        state = "was made, and is unchanged" if environment else "is half-made"
+        reason = f"the environment {state}: {folder}"
         return removal_of(folder, Path(values["link"]), facts, reason)
 
     def downloads(self, facts: Facts) -> tuple[Download, ...]:
@@ -224,13 +226,16 @@ class PythonEnvironmentInstallation(Dependency):
         """Return the fault of the environment, or nothing."""
         environment = facts[python_environment(folder)]
         if environment is None:
-            return f"{folder} is half-made" if facts[exists(folder)] else f"{folder} is not there"
+            state = "is half-made" if facts[exists(folder)] else "is not there"
+            return f"the environment {state}: {folder}"
         if environment.key != self._key(python):
-            return f"{folder} was made from something else"
+            return f"the environment was made from other requirements: {folder}"
         if environment.version != python.version:
-            return f"the Python of {folder} is {environment.version or 'gone'}, not {python.version}"
+            return (
+                f"the environment's Python is {environment.version or 'gone'}, not {python.version}: {folder}"
+            )
         if environment.changed:
-            return f"{folder} was changed: {', '.join(environment.changed)}"
+            return f"the environment was changed: {', '.join(environment.changed)} in {folder}"
         return ""
 
     def _check_host(self, facts: Facts, python: PythonInterpreter) -> None:

@@ -20,13 +20,6 @@ if TYPE_CHECKING:
 
     from agent.facts import Host
 
-_KEPT_VARIABLES = re.compile(
-    r"PIP_((EXTRA_)?INDEX_URL|NO_INDEX|FIND_LINKS|TRUSTED_HOST|PROXY|(CLIENT_)?CERT|KEYRING_PROVIDER|USE_FEATURE"
-    r"|CONSTRAINT|BUILD_CONSTRAINT|TIMEOUT|DEFAULT_TIMEOUT|RETRIES|RESUME_RETRIES|CACHE_DIR|NO_CACHE_DIR"
-    r"|CONFIG_FILE|ONLY_BINARY|NO_BINARY|PREFER_BINARY)"
-)
-"""pip's settings for package sources; all others change its behaviour or the target folder."""
-
 _PYPI = "https://pypi.org/simple/"
 _INDEX_SETTINGS = ("index-url", "extra-index-url", "no-index")
 
@@ -84,19 +77,6 @@ def split_git_credentials(requirements: Iterable[str]) -> tuple[list[str], list[
         else:
             cleaned.append(text)
     return cleaned, addresses
-
-
-def pip_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return variables that neutralise the user's pip settings; pip treats an empty variable as unset.
-
-    With ``PIP_DRY_RUN``, ``PIP_TARGET`` or ``PIP_PREFIX``, pip would succeed but leave the environment empty.
-    """
-    others = {name for name in environment if name.startswith("PIP_") and not _KEPT_VARIABLES.fullmatch(name)}
-    # Zeros also override pip's configuration files.
-    return {
-        **dict.fromkeys(others, ""),
-        **dict.fromkeys(("PIP_USER", "PIP_REQUIRE_VIRTUALENV", "PIP_DRY_RUN"), "0"),
-    }
 
 
 def only_from_folder(environment: Mapping[str, str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from email.parser import HeaderParser
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,19 @@ if TYPE_CHECKING:
     from agent.facts.python import PythonInterpreter
 
 _SHOWN = 6
+_MOST_BYTES = 1 << 20
+"""Bytes of metadata that are read: a small file can hold gigabytes of them."""
+_UNREADABLE = (
+    OSError,
+    EOFError,
+    RuntimeError,  # an encrypted file; NotImplementedError: an unknown compression
+    StopIteration,
+    ValueError,
+    zipfile.BadZipFile,
+    zlib.error,
+    InvalidSpecifier,
+)
+"""Errors of reading a wheel's metadata."""
 
 
 def wheel_requirement(path: Path) -> str:
@@ -93,10 +107,11 @@ def _requires_python(path: Path) -> SpecifierSet | None:
     try:
         with zipfile.ZipFile(path) as wheel:
             name = next(name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
-            text = wheel.read(name).decode("utf-8", "replace")
+            with wheel.open(name) as file:
+                text = file.read(_MOST_BYTES).decode("utf-8", "replace")
         found = HeaderParser().parsestr(text).get("Requires-Python")
         return SpecifierSet(found) if found else None
-    except (OSError, zipfile.BadZipFile, StopIteration, InvalidSpecifier) as error:
+    except _UNREADABLE as error:
         raise HostError(
             f"{path} cannot be read as a wheel: {error or 'it has no metadata'}",
             remedy="fetch it again",

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
+from agent.component.fetching_environment import pip_environment
 from agent.facts import Fact
-from dependencies.python.pip import pip_environment, required_here
+from dependencies.python.pip import required_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

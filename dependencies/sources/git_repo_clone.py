@@ -123,7 +123,7 @@ class GitRepoClone(Dependency):
         parameters = self.parameters
         uri = parameters.address.uri
         folder = facts[PACKAGE_DIR] / parameters.folder_name
-        reason = f"{folder} is not there"
+        reason = f"the clone is not there: {folder}"
         name, run, commands = "clone", self._clone, self._clone_commands(facts, folder)
         if facts[exists(folder)]:
             checkout = facts[git_checkout(folder)]
@@ -177,7 +177,7 @@ class GitRepoClone(Dependency):
             with locked(folder.parent, folder.name, context):
                 shutil.rmtree(folder)
 
-        reason = f"{folder} was cloned, and is unchanged"
+        reason = f"the clone is unchanged: {folder}"
         command = shlex.join(["rm", "-r", str(folder)])
         return Plan((Step("remove", reason, remove, command, lambda fresh: not fresh[exists(folder)]),))
 
@@ -185,8 +185,8 @@ class GitRepoClone(Dependency):
         """Return the reason for a checkout, and otherwise a description of the state that is kept."""
         revision, address = self.parameters.revision, self._address(facts)
         if revision and not checkout.is_at(revision):
-            return f"{folder} is not at {revision}", ""
-        kept = f"{folder} is at {checkout.branch or checkout.commit}"
+            return f"the clone is not at {revision}: {folder}", ""
+        kept = f"the clone {folder} is at {checkout.branch or checkout.commit}"
         if checkout.changed:
             kept += f", with changes of its own: {', '.join(checkout.changed[:5])}"
         if revision and revision == checkout.branch:
@@ -195,7 +195,8 @@ class GitRepoClone(Dependency):
             if now is None:
                 kept += f"; {address.uri} is not reached, so newer commits are not known"
             elif now not in ("", checkout.commit):
-                return f"{folder} is at {checkout.commit[:10]}, and {revision} is at {now[:10]} by now", ""
+                found = f"the clone is at {checkout.commit[:10]}"
+                return f"{found}, and {revision} is at {now[:10]} by now: {folder}", ""
         return "", kept
 
     def _would_be_lost(self, checkout: GitCheckout) -> str:

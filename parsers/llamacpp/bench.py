@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from agent.core.errors import ParseError
 from agent.core.records import MetadataValue, Metric, Relativity
 from parsers.json_text import DECODER, read_json
+from parsers.llamacpp.bench_arithmetic import check_batched, check_bench
 from parsers.llamacpp.bench_tables import is_markdown, markdown_complete, markdown_rows, table_cells
 from parsers.numbers import count, measured
 
@@ -133,6 +134,7 @@ def _bench(row: Mapping[str, Any], scenario: str) -> Iterator[Metric]:
     what = "" if prompt and generated else "generation_" if generated else "prompt_"
     rate, deviation = (measured(row.get(name), name) for name in ("avg_ts", "stddev_ts"))
     metadata: dict[str, MetadataValue] = {"n_prompt": prompt, "n_gen": generated, "n_depth": depth}
+    check_bench(row, prompt + generated)
     metadata |= {name: row[name] for name in _CONTEXT if isinstance(row.get(name), (str, int, float))}
     if not rate:
         return
@@ -161,6 +163,7 @@ def batched_metrics(rows: Iterable[Mapping[str, Any]], prefix: str = "") -> tupl
     cases = _distinct([f"pp{prompt}-tg{generated}-b{batch}" for prompt, generated, batch in lengths], kept)
     metrics = []
     for row, (prompt, generated, batch), case in zip(kept, lengths, cases, strict=True):
+        check_batched(row, (prompt, generated, batch))
         metadata: dict[str, MetadataValue] = {"n_prompt": prompt, "n_gen": generated, "sequences": batch}
         for name, key, unit, relativity, verbosity in _PARTS:
             if value := measured(row.get(key), key):

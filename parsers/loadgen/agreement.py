@@ -6,12 +6,13 @@ import math
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from parsers.loadgen.arithmetic import impossible, overflowed
 from parsers.loadgen.summary import estimates_in
 from parsers.loadgen.versions import RECORDS, Kind, lines_of
 from parsers.loadgen.whole import foreign_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from parsers.loadgen.detail import DetailLog
     from parsers.loadgen.summary import SummaryLog
@@ -41,6 +42,18 @@ _ORDERED = (
     ),
 )
 
+_MEANS = (
+    ("result_mean_latency_ns", "result_min_latency_ns", "result_max_latency_ns"),
+    ("result_mean_query_latency_ns", "result_min_query_latency_ns", "result_max_query_latency_ns"),
+    # LoadGen divides by the number of samples, which may be larger than that of these times.
+    ("result_first_token_mean_latency_ns", "", "result_first_token_max_latency_ns"),
+    ("result_time_to_output_token_mean", "", "result_time_to_output_token_max"),
+    # No first token comes after its answer.
+    ("result_first_token_mean_latency_ns", "", "result_mean_latency_ns"),
+    ("result_first_token_max_latency_ns", "", "result_max_latency_ns"),
+)
+"""A mean and its bounds, or a number and its upper bound."""
+
 
 def differences(log: DetailLog, summary: SummaryLog) -> list[str]:
     """Return the contradictions between the summary and the detail log; empty if they agree."""
@@ -58,6 +71,7 @@ def _differences(log: DetailLog, summary: SummaryLog) -> Iterator[str]:
     yield from _names_and_form(log, summary)
     yield from _one_sided(log, summary)
     yield from _facts(log, summary)
+    yield from _out_of_order(summary.numbers.get)
 
 
 def _names_and_form(log: DetailLog, summary: SummaryLog) -> Iterator[str]:
@@ -137,13 +151,26 @@ def contradictions(log: DetailLog) -> Iterator[str]:
         asked, used = log.text(f"requested_{name}"), log.text(f"effective_{name}")
         if asked and used and asked != used:
             yield f"requested_{name} is {asked}, effective_{name} {used}"
+    yield from _out_of_order(log.number)
+    for mean, least, most in _MEANS:
+        value, low, high = log.number(mean), log.number(least), log.number(most)
+        if value is None or overflowed(log, mean):
+            continue
+        if (low is not None and value < low) or (high is not None and value > high):
+            bounds = " to ".join(f"{bound:g}" for bound in (low, high) if bound is not None)
+            yield f"{mean} is {value:g}, beyond {bounds} ({most})"
+    yield from _estimates(log)
+    yield from impossible(log)
+
+
+def _out_of_order(number_of: Callable[[str], float | None]) -> Iterator[str]:
+    """Yield the percentiles that are larger than the next."""
     for first, pattern, last in _ORDERED:
         keys = [first, *(pattern.format(step) for step in _STEPS), last]
-        found = [(key, number) for key in keys if (number := log.number(key)) is not None]
+        found = [(key, number) for key in keys if (number := number_of(key)) is not None]
         for (key, number), (other, larger) in pairwise(found):
             if number > larger:
                 yield f"{key} is {number:g}, more than {other}, {larger:g}"
-    yield from _estimates(log)
 
 
 def _estimates(log: DetailLog) -> Iterator[str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent.core.records import Metric, Relativity
+from parsers.loadgen.arithmetic import overflowed
 from parsers.loadgen.score import scheduled_is_score, score_key
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def _logged(log: DetailLog) -> Iterator[Metric]:
     headlines = _headlines(log)
     for key in log.values:
         value = log.number(key)
-        if value is None:
+        if value is None or overflowed(log, key):
             continue
         if key.startswith("early_stopping_latency_"):
             yield from _early_stopping(log, key, value)

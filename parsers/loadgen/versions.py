@@ -25,6 +25,8 @@ _OLD_NAME = ".5a1"
 """The version that LoadGen 0.5, 0.7 and 1.0 report; of these only 1.0 writes ``:::MLLOG`` records."""
 NEWEST: Version = (6, 0, 17)
 """The newest release that the table was checked against."""
+GENERATED_IS_ISSUED_SINCE = (5, 0, 11)
+"""Before, generated_samples_per_query is the setting if samples are permuted."""
 SCENARIOS = frozenset({"SingleStream", "MultiStream", "Server", "Offline"})
 _NOT_OFFLINE = SCENARIOS - {"Offline"}
 STREAMS = frozenset({"SingleStream", "MultiStream"})

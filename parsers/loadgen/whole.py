@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from parsers.loadgen.score import score_key
 from parsers.loadgen.summary import estimates_in
 from parsers.loadgen.versions import (
+    GENERATED_IS_ISSUED_SINCE,
     LINES,
     RECORDS,
     SCENARIOS,
@@ -26,11 +27,6 @@ if TYPE_CHECKING:
     from parsers.loadgen.versions import Line, Version
 
 _COMPLETED_IS_FIRST = (4, 0)
-_GENERATED_IS_ISSUED_SINCE = (
-    5,
-    0,
-    11,
-)  # before, generated_samples_per_query is the setting if samples are permuted
 MODES = frozenset({"PerformanceOnly", "AccuracyOnly", "SubmissionRun", "FindPeakPerformance"})
 _ESTIMATES = {"SingleStream": "early_stopping_latency_ss", "MultiStream": "early_stopping_latency_ms"}
 _MET, _TEXT = "early stopping satisfied", "early stopping result"
@@ -75,7 +71,7 @@ def _accuracy_gaps(log: DetailLog) -> list[str]:
         missing.append("power_end, the end of the last round")
     expected = log.number("effective_accuracy_sample_count") or log.number("qsl_reported_total_count")
     issued = log.samples_generated
-    if log.version_parts < _GENERATED_IS_ISSUED_SINCE:
+    if log.version_parts < GENERATED_IS_ISSUED_SINCE:
         issued = max(issued, log.samples_loaded)
     if expected and issued < expected:
         missing.append(f"{expected - issued:g} of {expected:g} samples")

@@ -22,8 +22,12 @@ from parsers.numbers import finite
 from parsers.replies import (
     ENOUGH_FOR_PACE,
     ENOUGH_TOKENS,
+    FIRST_PARTS,
+    GATHERED_S_PER_TOKEN,
+    GATHERED_SHARE,
     LEAST_S_PER_TOKEN,
     LONG_PAUSE_S,
+    MOSTLY,
     SLACK_S,
     SLACK_SHARE,
     Replies,
@@ -47,6 +51,7 @@ _KINDS_OF_FAILURE = 5
 _PARTS = 10
 """Parts of the time with all users active, from which the spread of the rate follows."""
 _MOST = 10**12
+_RATE_TOLERANCE = 0.01
 
 
 def _folders(tree: Path) -> Iterator[Path]:
@@ -191,6 +196,7 @@ def _replies(requests: Sequence[Request]) -> Replies:
     counts: Counter[str] = Counter()
     sums: Counter[str] = Counter()
     owners: dict[int, int | None] = {}
+    begins: Counter[int] = Counter()
     builds = [request.build for request in requests if request.build]
     counts["other_build"] = sum(later != earlier for earlier, later in pairwise(builds))
     for request in requests:
@@ -198,36 +204,79 @@ def _replies(requests: Sequence[Request]) -> Replies:
         sums.update(replies=1, streamed_tokens=tokens, parts=len(request.arrivals_s))
         if request.text_bytes is not None:
             sums.update(tokens=tokens, text_bytes=request.text_bytes)
+        if request.blank_parts is not None:
+            sums.update(blank_parts=request.blank_parts)
         counts.update(request.oddities)
         counts.update(_contradictions(request, tokens))
+        if tokens >= ENOUGH_FOR_PACE and (paused := _paused_at(request)) is not None:
+            kind = "paused_blank" if request.begins_blank and not paused else "halted" if paused else "paused"
+            counts[kind] += 1
+            if kind != "paused_blank" and paused < len(request.begins_crc32):
+                begins[request.begins_crc32[paused]] += 1
         if request.text_crc32 is not None and tokens >= ENOUGH_TOKENS and not request.is_blank:
             owner = owners.setdefault(request.text_crc32, request.prompt_crc32)
             counts["shared_text"] += owner != request.prompt_crc32
+    if (most := max(begins.values(), default=0)) > 1:
+        counts["paused_alike"] = most
     return Replies(counts=counts, sums=sums)
+
+
+def _paused_at(request: Request) -> int | None:
+    """Return the place of the first part before a pause that takes most of the stream; None if none does.
+
+    Only the first quarter of a reply is considered, in which a server can hide its time to the first token.
+    """
+    arrivals = request.arrivals_s
+    if arrivals[-1] - arrivals[0] < (request.output_tokens or 0) * LEAST_S_PER_TOKEN:
+        return None  # a burst
+    long_s = max(LONG_PAUSE_S, MOSTLY * (arrivals[-1] - arrivals[0]))
+    first = max(1, (request.output_tokens or 0) // FIRST_PARTS)
+    pauses = (later - earlier > long_s for earlier, later in pairwise(arrivals[: first + 1]))
+    return next((place for place, is_long in enumerate(pauses) if is_long), None)
 
 
 def _contradictions(request: Request, tokens: int) -> Iterator[str]:
     """Yield the contradictions within one reply, by the names of ``parsers.replies``."""
-    timings, arrivals = request.timings, request.arrivals_s
     if request.is_blank:
         yield "blank"
-    if len(arrivals) > tokens:
+    elif tokens >= ENOUGH_FOR_PACE and (request.text_bytes or tokens) < tokens:
+        yield "little_text"
+    if len(request.arrivals_s) > tokens:
         yield "more_parts"
+    yield from _timed(request, tokens)
+    if tokens >= ENOUGH_TOKENS and request.latency_s < tokens * LEAST_S_PER_TOKEN:
+        yield "too_fast"
+    if tokens >= ENOUGH_FOR_PACE:
+        yield from _paced(request, tokens)
+
+
+def _timed(request: Request, tokens: int) -> Iterator[str]:
+    """Yield the contradictions of the server's own timings."""
+    timings = request.timings
     if timings.get("predicted_n", tokens) != tokens:
         yield "timed_tokens"
     worked_s = (timings.get("prompt_ms", 0.0) + timings.get("predicted_ms", 0.0)) / 1000
     if worked_s > request.latency_s * SLACK_SHARE + SLACK_S:
         yield "worked_longer"
-    if tokens < ENOUGH_TOKENS:
-        return
-    if request.latency_s < tokens * LEAST_S_PER_TOKEN:
-        yield "too_fast"
-    if tokens < ENOUGH_FOR_PACE:
-        return
-    if arrivals[-1] - arrivals[0] < tokens * LEAST_S_PER_TOKEN:
+    rate, predicted_s = timings.get("predicted_per_second"), timings.get("predicted_ms", 0.0) / 1000
+    if rate and predicted_s and tokens > 1:
+        # Newer servers do not count the first token of an answer, whose time is the prompt's.
+        possible = [count / predicted_s for count in (tokens, tokens - 1)]
+        if not any(math.isclose(rate, fitting, rel_tol=_RATE_TOLERANCE) for fitting in possible):
+            yield "timed_rate"
+
+
+def _paced(request: Request, tokens: int) -> Iterator[str]:
+    """Yield the contradictions of a stream's pace."""
+    arrivals = request.arrivals_s
+    streamed_s = arrivals[-1] - arrivals[0]
+    if streamed_s < tokens * LEAST_S_PER_TOKEN:
         yield "burst"
-    elif arrivals[1] - arrivals[0] > max(LONG_PAUSE_S, (arrivals[-1] - arrivals[0]) / 2):
-        yield "paused_blank" if request.begins_blank else "paused"
+    elif streamed_s < tokens * GATHERED_S_PER_TOKEN and arrivals[0] > GATHERED_SHARE * request.latency_s:
+        yield "gathered"
+    predicted_s = request.timings.get("predicted_ms", 0.0) / 1000
+    if predicted_s and 2 * predicted_s + SLACK_S < streamed_s:
+        yield "worked_shorter"
 
 
 def _reasons(

@@ -40,9 +40,11 @@ class Request:
         text_crc32: checksum of the reply's text; None if not logged.
         text_bytes: length of the reply's text in bytes; None if not logged.
         is_blank: True if the reply is only whitespace.
+        blank_parts: number of its parts that are only whitespace; None if not logged.
+        begins_crc32: checksums of the text up to each of its first parts; empty if not logged.
         begins_blank: True if its first part is only whitespace.
         oddities: contradictions in the reply, by the names of ``parsers.replies``.
-        build: the server's build that the reply names (system_fingerprint); empty for none.
+        build: the server's build, or the provider, that the reply names; empty for none.
     """
 
     user: str
@@ -58,6 +60,8 @@ class Request:
     text_crc32: int | None = None
     text_bytes: int | None = None
     is_blank: bool = False
+    blank_parts: int | None = None
+    begins_crc32: Sequence[int] = ()
     begins_blank: bool = False
     oddities: tuple[str, ...] = ()
     build: str = ""
@@ -173,6 +177,8 @@ def _request(values: Mapping[str, Any]) -> Request:
         text_crc32=_count(values.get("text_crc32")),
         text_bytes=_count(values.get("text_bytes")),
         is_blank=values.get("is_blank") is True,
+        blank_parts=_count(values.get("blank_parts")),
+        begins_crc32=tuple(map(int, values.get("begins_crc32") or ())),
         begins_blank=values.get("begins_blank") is True,
         oddities=tuple(map(str, values.get("oddities") or ())),
         build=str(values.get("build") or ""),

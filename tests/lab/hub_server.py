@@ -13,6 +13,7 @@ import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -96,7 +97,11 @@ class _Handler(BaseHTTPRequestHandler):
         if len(parts) > 3 and parts[3] not in ("main", COMMIT):
             self._refuse(404, "RevisionNotFound", "Invalid rev id")
         elif path.startswith("/api/"):
-            self._json(_description(kind, name, files, tree="tree" in parts[2:3]))
+            recursive = "recursive=true" in urlsplit(self.path).query.lower()
+            if parts[2:3] == ["tree"]:
+                self._json(_tree(files, "/".join(parts[4:]), recursive=recursive))
+            else:
+                self._json(_description(kind, name, files))
         elif (file := "/".join(parts[4:])) in files:
             self._file(files[file])
         else:
@@ -156,12 +161,20 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(rest)
 
 
-def _description(kind: str, name: str, files: Mapping[str, bytes], *, tree: bool) -> Any:
-    if tree:
-        return [
-            {"type": "file", "path": file, "size": len(content), "oid": hashlib.sha1(content).hexdigest()}  # noqa: S324
-            for file, content in files.items()
-        ]
+def _tree(files: Mapping[str, bytes], folder: str, *, recursive: bool = True) -> list[dict[str, Any]]:
+    """Return the files and folders in a folder; if recursive, also those in its folders."""
+    start = f"{folder}/" if folder else ""
+    folders = {str(parent) for file in files for parent in list(PurePosixPath(file).parents)[:-1]}
+    entries = [{"type": "directory", "path": one, "size": 0, "oid": "0" * 40} for one in sorted(folders)]
+    entries += [
+        {"type": "file", "path": file, "size": len(content), "oid": hashlib.sha1(content).hexdigest()}  # noqa: S324
+        for file, content in files.items()
+    ]
+    inside = (one for one in entries if str(one["path"]).startswith(start))
+    return [one for one in inside if recursive or "/" not in str(one["path"])[len(start) :]]
+
+
+def _description(kind: str, name: str, files: Mapping[str, bytes]) -> Any:
     siblings = [{"rfilename": file, "size": len(content)} for file, content in files.items()]
     return {
         "id": name,

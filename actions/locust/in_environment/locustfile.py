@@ -55,6 +55,21 @@ ERROR = re.compile(
 """The beginning of an error in place of an answer, as in LoadGen's harness."""
 PROGRESS_S = 1.0
 HIT = re.compile(r"(\b|_)hit\b")
+BUILD_NAMES = ("system_fingerprint", "provider")
+CACHED_NAMES = ("prompt_cache_hit_tokens", "cache_read_input_tokens", "cached_tokens")
+USUAL_TRIES = {
+    "x-litellm-attempted-retries": 0,
+    "x-litellm-attempted-fallbacks": 0,
+    "x-portkey-retry-attempt-count": 0,
+    "cf-aig-step": 0,
+    "x-envoy-attempt-count": 1,
+    "ngrok-aig-attempts": 1,
+}
+"""Fields and headers that reveal a router or a cache, as in LoadGen's harness."""
+FIRST_PARTS = 9
+"""Number of parts whose text is logged, as checksums, to find answers that begin alike."""
+MOST_REPEATED = 2
+"""Different parts of an answer that repeats a word or two."""
 
 
 class ReplyError(Exception):
@@ -82,7 +97,7 @@ class Reply:
     went_on: bool = False
     """True after a part with text that had no finish_reason: only then does one show an end."""
     texts_counted: int = 0
-    build: str = ""
+    builds: dict[str, str] = field(default_factory=dict)
     timings: dict[str, float] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
     oddities: set[str] = field(default_factory=set)
@@ -127,10 +142,11 @@ class Reply:
             elif LOAD["api"] == "openai" and model != LOAD["model"]:
                 self.oddities.add("other_model")
             self.model = model
-        if (build := event.get("system_fingerprint")) and build != self.build:
-            if self.build:
-                self.oddities.add("builds")
-            self.build = str(build)
+        for name in BUILD_NAMES:
+            if build := str(event.get(name) or ""):
+                if self.builds.get(name, build) != build:
+                    self.oddities.add("builds")
+                self.builds[name] = build
         # Azure's parts about content filters have an empty id and the time 0.
         if own := event.get("id"):
             self.parts_with_id += 1
@@ -185,9 +201,13 @@ class Reply:
             total = usage.get("total_tokens")
             if total is not None and total != usage["prompt_tokens"] + usage["completion_tokens"]:
                 self.oddities.add("total_tokens")
-            cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-            if cached is not None:
-                self.cached_tokens = max(cached, self.cached_tokens or 0)
+            details = usage.get("prompt_tokens_details") or {}
+            for cached in (details.get("cached_tokens"), *map(usage.get, CACHED_NAMES)):
+                if cached is not None:
+                    self.cached_tokens = max(cached, self.cached_tokens or 0)
+            of_answer = usage.get("completion_tokens_details") or {}
+            if of_answer.get("reasoning_tokens") or of_answer.get("rejected_prediction_tokens"):
+                self.oddities.add("hidden_tokens")
 
     def _take_choice(self, text: str | None, finish: str | None) -> None:
         if finish == "null":  # KoboldCpp, in parts before the end; Ollama and SGLang send ""
@@ -215,6 +235,9 @@ class Reply:
             self.oddities.add("no_model")
         if ERROR.match("".join(self.texts)):
             self.oddities.add("error_text")
+        pairs = len(self.texts) // 2 * 2
+        if self.texts[0:pairs:2] == self.texts[1:pairs:2] and len(set(self.texts)) > MOST_REPEATED:
+            self.oddities.add("doubled")
         if len(self.ids) > 1:
             is_of_each_part = 2 * len(self.ids) > self.parts_with_id  # as in LoadGen's harness
             self.oddities.add("id_of_each_part" if is_of_each_part else "ids")
@@ -318,7 +341,10 @@ class LoadUser(User):  # type: ignore[misc]  # locust has no stubs here
         if KEY:  # some servers repeat the key when they refuse it
             error = error.replace(KEY, "***")
         arrivals = [moment - sent for moment in reply.arrivals]
-        text = "".join(reply.texts)
+        # Some servers send the halves of a character in two parts, as surrogates.
+        whole = "".join(reply.texts).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        text = whole.encode()
+        begins = itertools.accumulate(reply.texts[:FIRST_PARTS])
         LOG.write(
             event="request",
             user=self.name,
@@ -330,10 +356,12 @@ class LoadUser(User):  # type: ignore[misc]  # locust has no stubs here
             output_tokens=reply.output_tokens,
             cached_tokens=reply.cached_tokens,
             timings=reply.timings,
-            build=reply.build,
-            text_crc32=zlib.crc32(text.encode()),
-            text_bytes=len(text.encode()),
-            is_blank=_is_blank(text),
+            build=" ".join(reply.builds.values()),
+            text_crc32=zlib.crc32(text),
+            text_bytes=len(text),
+            is_blank=_is_blank(whole),
+            blank_parts=sum(map(_is_blank, reply.texts)),
+            begins_crc32=[zlib.crc32(begin.encode("utf-16-le", "surrogatepass")) for begin in begins],
             begins_blank=bool(reply.texts) and _is_blank(reply.texts[0]),
             oddities=sorted(reply.oddities),
             error=error,
@@ -357,6 +385,11 @@ def _is_of_cache(name: str, value: str) -> bool:
     return name == "age" or ("cache" in name and bool(is_hit))
 
 
+def _is_retried(name: str, value: str) -> bool:
+    """Return True for a header by which a gateway reports that an earlier try failed."""
+    return name in USUAL_TRIES and value.isdigit() and int(value) > USUAL_TRIES[name]
+
+
 def _stream(path: str, body: bytes, oddities: set[str]) -> Iterator[dict[str, Any] | None]:
     """Yield the events of a reply, on a separate connection: llama.cpp's server closes it after a stream."""
     address = urlsplit(LOAD["url"])
@@ -372,6 +405,8 @@ def _stream(path: str, body: bytes, oddities: set[str]) -> Iterator[dict[str, An
             raise ReplyError(f"HTTP {reply.status}: {reply.read(2000).decode(errors='replace')}")
         if any(_is_of_cache(name.lower(), value.lower()) for name, value in reply.getheaders()):
             oddities.add("stored")
+        if any(_is_retried(name.lower(), value.strip()) for name, value in reply.getheaders()):
+            oddities.add("retried")
         rest, deadline = b"", time.monotonic() + LOAD["request_timeout_s"]
         while block := reply.read1(1 << 16):
             if time.monotonic() > deadline:

@@ -111,7 +111,7 @@ FAILURES = (
     Failure(
         "rlimit",
         r"error setting rlimit[s]? (?:type )?\S*.*operation not permitted|error setting rlimit",
-        "this engine may not raise limits (no CAP_SYS_RESOURCE): lower ulimits, or give none",
+        "this engine may not raise limits (no CAP_SYS_RESOURCE): lower ulimits, or give ulimits: {{}}",
     ),
     Failure(
         "port_taken",

@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
+from agent.core.progress import PROGRESS_EVENT
 from agent.core.safe_files import append_to, write_to
 from agent.core.secrets import LineMasker, Secrets
 
@@ -96,9 +97,10 @@ class OutputLog:
             return self._tails[stream].text()
 
     def lines(self, count: int) -> tuple[str, ...]:
-        """Return the last lines of both streams in order."""
+        """Return the last lines of both streams in order, without reports of progress."""
         with self._lock:
-            return tuple(self._both.text().splitlines()[-count:])
+            lines = self._both.text().splitlines()
+        return tuple([line for line in lines if not line.startswith(PROGRESS_EVENT)][-count:])
 
     def close(self, footer: str) -> None:
         """Write the footer and close the log; do nothing if it is closed."""

@@ -58,7 +58,9 @@ class PythonEnvironmentImageParameters(ComponentParameters):
         description="Whether the environment also sees the packages of the base's python3.",
     )
     requirements: tuple[str, ...] = Field((), description="What pip installs, with all that it needs.")
-    requirements_alone: tuple[str, ...] = Field((), description="What pip installs without what it asks for.")
+    requirements_alone: tuple[str, ...] = Field(
+        (), description="Requirements that pip installs without their own requirements."
+    )
     programs: tuple[str, ...] = Field(
         (),
         description="Python packages of vcagent that are put in beside, such as "

@@ -26,7 +26,7 @@ def test_it_is_both_an_action_and_a_dependency() -> None:
 def test_without_a_command_the_profile_is_wrong(command: str | None) -> None:
     with pytest.raises(ProfileError, match="no command") as error:
         the_step(Command=command)
-    assert "--parameters" in str(error.value)
+    assert "such as command=date" in str(error.value)
 
 
 def test_the_plan_shows_the_command() -> None:

@@ -28,12 +28,15 @@ WITHIN = {
     "id_of_each_part": (False, "give each part another id"),
     "invisible_first": (True, "paused_blank"),
     "invisible_text": (True, "blank"),
-    "other_build": (False, "come from another build of the server than the reply before"),
+    "other_build": (
+        False,
+        "come from another build of the server, or another provider, than the reply before",
+    ),
     "prompt_differs": (True, "prompt_differs"),
     "spliced": (True, "ids"),
     "text_after_finish": (True, "text_after_finish"),
     "total_tokens": (False, "give a total that is not the sum of prompt and answer"),
-    "two_builds": (False, "name two builds of the server"),
+    "two_builds": (False, "name two builds of the server, or two providers"),
     "two_finishes": (True, "finishes"),
     "two_models": (True, "models"),
     "usage_again_after_end": (False, "send further data after the end of their stream"),
@@ -74,18 +77,18 @@ def judged(fault: str) -> Judgement:
 
 def note(log: ReplyLog, index: int, body: bytes, *, pause: bool) -> None:
     """Read a stream as the harness does: what follows its end is counted afterwards."""
-    reader, times = CompletionReader(), [0.0]
+    reader = CompletionReader()
+    moments: list[tuple[float, int]] = []
     noted: frozenset[str] | None = None
     for line in body.split(b"\n"):
         reader.feed(line + b"\n")
-        if noted is None and len(reader.texts) >= len(times):
-            times.append(len(times) * PACE_S + (1.0 if pause and len(times) > 1 else 0.0))
+        if noted is None and len(reader.texts) > len(moments):
+            parts = len(reader.texts)
+            moments.append((parts * PACE_S + (1.0 if pause and parts > 1 else 0.0), parts))
         if reader.done and noted is None:
             tokens, source = reader.token_count()
-            first, second, last = times[1], times[2], times[-1]
-            log.note(
-                Reply(index, reader, reader.text.encode(), tokens, source, 0.0, first, second, last, last)
-            )
+            data, last = reader.text.encode(), moments[-1][0]
+            log.note(Reply(index, reader, data, tokens, source, 0.0, tuple(moments), last))
             noted = frozenset(reader.oddities)
     assert noted is not None
     for name in reader.oddities - noted:

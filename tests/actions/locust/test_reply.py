@@ -13,7 +13,8 @@ from unittest.mock import MagicMock
 import pytest
 
 import actions.locust
-from actions.loadgen.in_environment.harness import reply_log
+from actions.loadgen.in_environment.harness import completion, endpoint, reply_log
+from actions.loadgen.in_environment.harness.endpoint import retried
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,6 +149,31 @@ def test_an_honest_stream_has_no_contradiction(oddities_of: Callable[..., set[st
             "builds",
             id="two builds",
         ),
+        pytest.param(
+            [{**PART, "provider": "Alpha"}, {**PART, "provider": "Beta"}, *HONEST[2:]],
+            "builds",
+            id="two providers",
+        ),
+        pytest.param(
+            [
+                *HONEST[:3],
+                {
+                    **USAGE,
+                    "usage": {
+                        **USAGE["usage"],
+                        "completion_tokens_details": {"rejected_prediction_tokens": 1},
+                    },
+                },
+                None,
+            ],
+            "hidden_tokens",
+            id="tokens of a rejected draft",
+        ),
+        pytest.param(
+            [*(saying(word) for word in (" a", " a", " b", " b", " c", " c")), *HONEST[2:]],
+            "doubled",
+            id="each part twice",
+        ),
         pytest.param([{**event, "model": ""} for event in HONEST if event], "no_model", id="no model"),
         pytest.param(
             [saying(" a"), saying(" b"), saying("", "content_filter"), USAGE, None], "withheld", id="withheld"
@@ -193,6 +219,49 @@ def test_an_answer_with_an_incomplete_end_fails(oddities_of: Callable[..., set[s
 def test_errors_are_recognised_as_in_the_harness(loaded: Callable[[str], Any]) -> None:
     assert loaded("openai").ERROR.pattern == reply_log._ERROR.pattern
     assert set(loaded("openai").WITHHELD) == reply_log._WITHHELD
+
+
+@pytest.mark.parametrize("name", ["prompt_cache_hit_tokens", "cache_read_input_tokens", "cached_tokens"])
+def test_a_cached_prompt_is_found_under_any_name(loaded: Callable[[str], Any], name: str) -> None:
+    reply = loaded("openai").Reply()
+    reply.take({**USAGE, "usage": {**USAGE["usage"], name: 2}})
+    assert reply.cached_tokens == 2
+    assert set(completion._CACHED_NAMES) == set(loaded("openai").CACHED_NAMES)
+
+
+def test_two_halves_of_a_character_are_logged_as_one(loaded: Callable[[str], Any]) -> None:
+    locustfile = loaded("openai")
+    reply = locustfile.Reply()
+    for event in (saying("\ud83d"), saying("\ude00"), *HONEST[2:]):
+        reply.take(event)
+    user, written = locustfile.LoadUser(), MagicMock()
+    user.name, user._prompt_crc32, user.environment = "a", 1, MagicMock()
+    locustfile.LOG.write = written
+    user._tell("/v1/completions", 0.0, 1.0, reply, "")
+    told = written.call_args.kwargs
+    assert (told["text_bytes"], told["is_blank"], told["blank_parts"]) == (4, False, 2)
+    assert len(told["begins_crc32"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("header", "is_retried"),
+    [
+        ("x-litellm-attempted-fallbacks: 1", True),
+        ("x-litellm-attempted-retries: 0", False),
+        ("x-envoy-attempt-count: 1", False),
+        ("x-envoy-attempt-count: 2", True),
+        ("retry-after: 3", False),
+    ],
+)
+def test_headers_of_gateways_that_tried_again(
+    loaded: Callable[[str], Any],
+    header: str,
+    is_retried: bool,  # noqa: FBT001
+) -> None:
+    name, _, value = header.partition(": ")
+    assert loaded("openai")._is_retried(name, value) is is_retried
+    assert retried([(name, value)]) == (header if is_retried else "")
+    assert loaded("openai").USUAL_TRIES == endpoint._USUAL_TRIES
 
 
 def test_a_cached_prompt_is_not_forgotten(loaded: Callable[[str], Any]) -> None:

@@ -76,3 +76,57 @@ def test_a_clock_that_stands_or_goes_back_adds_nothing() -> None:
     still.add(5, 5, {"v": 1})
     still.add(5, 4, {"v": 1})
     assert still.statistic("v", 0, 10) is None
+    assert still.names() == []
+
+
+def uneven() -> History:
+    """Return rows of 0.25, 4 and 2 seconds."""
+    made = History()
+    made.add(0.0, 0.25, {"v": 80, "e": 4})
+    made.add(0.25, 4.25, {"v": 10, "e": 4 | 2})
+    made.add(4.25, 6.25, {"v": 30, "e": 2})
+    return made
+
+
+def test_rows_count_by_their_length() -> None:
+    rows = uneven()
+    assert rows.statistic("v", 0.0, 5.25) == Statistic((20 + 40 + 30) / 5.25, 80, 5.25)
+    assert rows.total("v", 0.0, 4.75) == Total(80 + 10 + 30 / 4, 4.75)
+    assert rows.mean_while("v", 2, "e", 2.25, 6.25) == (20 + 60) / 4
+    assert rows.mean_while("v", 4, "e", 0.0, 6.25) == (20 + 40) / 4.25
+    assert rows.bits("e", 2.25, 5.25) == {4: 2 / 3, 2: 1.0}
+    assert rows.covered_s(0.125, 100.0) == 6.125
+    assert rows.covered_s(0.125, 1.0) == 0.875
+    assert rows.covered_s(7.0, 9.0) == 0.0
+    assert sorted(rows.names()) == ["e", "v"]
+
+
+def test_without_an_interval_every_row_may_be_the_highest() -> None:
+    found = uneven().statistic("v", 0.0, 6.25, is_counted=True)
+    assert found is not None
+    assert found.maximum == 80
+
+
+def test_half_a_row_within_the_span_and_half_an_interval_are_enough() -> None:
+    made = History(interval_s=4.0)
+    made.add(0.0, 2.0, {"v": 9})
+    made.add(2.0, 6.0, {"v": 1})
+    for start_s, maximum in ((1.0, 9), (1.25, 1)):
+        found = made.statistic("v", start_s, 6.0, is_counted=True)
+        assert found is not None
+        assert found.maximum == maximum
+    made.add(6.0, 7.75, {"v": 50})
+    found = made.statistic("v", 0.0, 7.75, is_counted=True)
+    assert found is not None
+    assert found.maximum == 9
+
+
+def test_a_row_that_begins_at_the_end_of_the_span_is_outside() -> None:
+    found = history({"w": 100}, {"w": 900}).statistic("w", 0.75, 1.0)
+    assert found == Statistic(100, 100, 0.25)
+
+
+@pytest.mark.parametrize(("rows", "kept"), [(20, 20), (21, 19), (22, 20), (23, 19)])
+def test_a_tenth_of_the_limit_goes_at_once(rows: int, kept: int) -> None:
+    many = history(*({"v": 1.0} for _ in range(rows)), limit=20)
+    assert many.covered_s(0, 100) == kept

@@ -252,3 +252,10 @@ def test_plan(case: dict[str, Any]) -> None:
     planned = steps(host(**changed), **case.get("parameters", {}))
     for name, command in case["steps"].items():
         assert planned.get(name) == command
+
+
+def test_a_bundle_refuses_what_nvidias_makefiles_fetch_themselves() -> None:
+    parameters = MLPerfParameters.model_validate({"model": "bert"})
+    with pytest.raises(HostError, match="its make build fetches from GitHub and PyPI") as caught:
+        MLPerfExecutor(parameters).downloads(Facts(None))
+    assert "--dependencies" in str(caught.value.remedy)

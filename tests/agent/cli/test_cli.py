@@ -240,6 +240,22 @@ def test_samples_is_the_profiles_parameter(
     assert "--samples" in err
 
 
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("--exit-wait=3", "No such option: --exit-wait\n  → it has no equivalent"),
+        ("--packageStore=x", "No such option: --packageStore\n  → packages come"),
+        ("--logger=console", "→ records go to sinks: --sink"),
+    ],
+)
+def test_an_option_of_virtualclient_names_what_to_use(
+    option: str, told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, err = vcagent(capsys, monkeypatch, "--profile=EXECUTE-COMMAND", option)
+    assert code == ExitCode.USAGE
+    assert told in err
+
+
 def test_show_masks_secrets(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

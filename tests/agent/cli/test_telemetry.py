@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.core.errors import ExitCode
+from agent.store.journal import Journal
+from agent.store.results import JOURNAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,3 +126,17 @@ def test_a_refused_file_is_shown_and_sent_again(
     assert code == 0
     assert "refused:" not in out
     assert list((tmp_path / "store").rglob("run.json"))
+
+
+def test_a_run_whose_sink_is_gone_does_not_keep_back_the_others(
+    run_profile: Callable[..., FinishedRun], vcagent: Callable[..., Any], tmp_path: Path
+) -> None:
+    gone = run_profile({"Actions": [{"Type": "Measuring"}], "Sinks": [f"jsonl:{tmp_path / 'one'}"]})
+    with Journal(gone.run_dir / JOURNAL) as journal:
+        journal.remember(sinks=["uninstalled:x"])
+    well = run_profile({"Actions": [{"Type": "Measuring"}], "Sinks": [f"jsonl:{tmp_path / 'two'}"]})
+    code, out, _ = vcagent("telemetry", "flush", "--results-dir", gone.run_dir.parent)
+    assert code == ExitCode.ACTION_FAILED
+    said = " ".join(out.split())
+    assert f"{gone.run_dir.name} its sinks: not delivered: no sink is called" in said
+    assert said.endswith(f"{well.run_dir.name}.jsonl: all is delivered")

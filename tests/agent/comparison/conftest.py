@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -35,6 +36,7 @@ def make_run(tmp_path: Path) -> MakeRun:
         end: str | None = MOMENT,
         clock: float | None = None,
         scenario: str = "m/Server/performance",
+        details: Mapping[str, Any] = MappingProxyType({"target_qps": 40}),
         **document: Any,
     ) -> Path:
         run = folder / name
@@ -52,7 +54,7 @@ def make_run(tmp_path: Path) -> MakeRun:
             cases.append(
                 {
                     "scenario": own, "tool_name": "loadgen", "tool_version": "6.0", "validity": validity,
-                    "case_dir": case_dir, "details": {"target_qps": 40},
+                    "case_dir": case_dir, "details": dict(details),
                     "step": f"{number + 1}:actions[0]/run",
                 }
             )  # fmt: skip

@@ -174,6 +174,29 @@ def test_what_else_differs_is_named(make_run: MakeRun, side: Any) -> None:
     assert compare([side(a), side(alike)], threshold=0.02).context == ()
 
 
+def test_results_among_a_cases_details_are_no_settings(make_run: MakeRun, side: Any) -> None:
+    def details(number: int, **own: Any) -> dict[str, Any]:
+        return {
+            "client_loop_lag_max_s": number / 7, "early_stopping_met": bool(number), "errors": number,
+            "loadgen_verdict": ("VALID", "INVALID")[number], "engine_url": f"http://127.0.0.1:3000{number}",
+            "samples": 64, "max_output_tokens": 8 + number, **own,
+        }  # fmt: skip
+
+    a, b = (make_run(name, {SPEED: FAST}, details=details(number)) for number, name in enumerate("ab"))
+    (one,) = compare([side(a), side(b)], threshold=0.02).context
+    assert (one.name, one.values) == ("max_output_tokens", (("8",), ("9",)))
+    away = make_run("c", {SPEED: FAST}, details=details(0, engine_url="http://node:8000"))
+    assert [one.name for one in compare([side(a), side(away)], threshold=0.02).context] == ["engine_url"]
+
+
+def test_settings_of_a_case_that_one_side_lacks_are_left_out(make_run: MakeRun, side: Any) -> None:
+    a = make_run("a", {SPEED: FAST}, details={"batch": 8})
+    b = make_run("b", {SPEED: FAST}, details={"batch": 9}, scenario="m/Offline/performance")
+    both = Side("both", (*side(a).runs, *side(b).runs))
+    names = [one.name for one in compare([side(a), both], threshold=0.02).context]
+    assert names == []
+
+
 def test_paths_into_the_runs_own_folder_do_not_differ(make_run: MakeRun, side: Any) -> None:
     a, b = (
         make_run(

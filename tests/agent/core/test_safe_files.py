@@ -249,3 +249,32 @@ def test_a_link_is_given_away_and_not_what_it_leads_to(tmp_path: Path) -> None:
     give_to(tmp_path / "link", NOBODY, NOBODY)
     assert (tmp_path / "file").stat().st_uid == 0
     assert (tmp_path / "link").lstat().st_uid == NOBODY
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda path: path.chmod(0o666), "others may write to"),
+        (lambda path: path.parent.chmod(0o777), "others may write to"),
+        (lambda path: path.parent.chmod(0o1777), "others may write to"),
+        (lambda path: os.chown(path, 65534, 65534), "belongs to nobody"),
+        (lambda path: os.chown(path.parent, 65534, 65534), "belongs to nobody"),
+        (lambda path: path.with_name("link").symlink_to("/etc/passwd"), "is a link, a device or a pipe"),
+        (lambda path: path.with_name("link").symlink_to("/etc"), "is a link, a device or a pipe"),
+        (lambda path: os.mkfifo(path.with_name("pipe")), "is a link, a device or a pipe"),
+        (lambda path: os.mknod(path.with_name("null"), 0o20644, os.makedev(1, 3)), "is a link, a device"),
+    ],
+    ids=["file for all", "folder for all", "sticky", "another's file", "another's folder", "link",
+         "link to a folder", "pipe", "device"],
+)  # fmt: skip
+def test_root_takes_no_file_that_others_may_have_put_there(
+    tmp_path: Path, spoil: Callable[[Path], None], reason: str
+) -> None:
+    path = tmp_path / "debs" / "one" / "Packages"
+    path.parent.mkdir(parents=True, mode=0o755)
+    path.write_text("")
+    path.chmod(0o644)
+    assert safe_files.distrust_tree(tmp_path) == ""
+    spoil(path)
+    assert reason in safe_files.distrust_tree(tmp_path)

@@ -83,11 +83,6 @@ def test_of_outcomes_only_numbers_and_values_are_used(text: str) -> None:
         parse_criterion(text, ("label",))
 
 
-def test_a_function_of_several_is_not_for_one() -> None:
-    with pytest.raises(UsageError, match="cannot be worked out"):
-        parse_criterion("max(x) > 1", VARIANCE).holds({"x": 1})
-
-
 @given(st.text(max_size=60))
 def test_any_text_is_an_expression_or_refused(text: str) -> None:
     try:
@@ -113,6 +108,54 @@ def test_a_choice_of_a_number_is_not_true_or_false(text: str) -> None:
 def test_a_lambda_takes_exactly_one_plain_argument(arguments: str) -> None:
     with pytest.raises(UsageError, match="must take one argument"):
         parse_criterion(f"lambda {arguments}: 1 < 2", ["x"])
+
+
+ALLOWED = (
+    "a criterion has numbers, comparisons, + - * / // %, and, or, not, if else, abs, bool, float, int, len, "
+    'max, min, round, sum, in multi_rules also label["rule"] and label["rule"].values()'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "remedy"),
+    [
+        ("x\ud800", r"the criterion 'x\ud800' is not an expression: 'utf-8' codec can't encode", None),
+        ("x" * 1001, "the criterion is longer than 1000 characters", None),
+        ("-" * 60 + "x < 1", "the criterion is nested deeper than 50", None),
+        ("lambda x, y: x < y", "the criterion 'lambda x, y: x < y' must take one argument", None),
+        ("lambda v: v", "the criterion 'lambda v: v' is neither", "compare something, such as x < -0.05"),
+        ("valu < 1", "the criterion 'valu < 1' uses 'valu', which is not known", "did you mean value?"),
+        ("rounds(x) < 1", "the criterion 'rounds(x) < 1' may not contain 'rounds(x)'", ALLOWED),
+        ("roun < 1", "the criterion 'roun < 1' uses 'roun', which is not known", "did you mean round?"),
+        ("x.y < 1", "the criterion 'x.y < 1' may not contain 'x.y'", ALLOWED),
+        ("label > 1", "the criterion 'label > 1' may not contain 'label'", ALLOWED),
+        ("label[0] > 1", "the criterion 'label[0] > 1' may not contain 'label[0]'", ALLOWED),
+    ],
+)
+def test_a_refusal_says_what_and_why(text: str, message: str, remedy: str | None) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_criterion(text, ["x", "value", "label"])
+    assert caught.value.message.startswith(message)
+    assert caught.value.remedy == remedy
+
+
+def test_a_syntax_error_is_told_without_a_place() -> None:
+    with pytest.raises(UsageError, match=r"^the criterion 'x <' is not an expression: invalid syntax$"):
+        parse_criterion("x <", VARIANCE)
+
+
+def test_a_criterion_says_what_it_uses() -> None:
+    text = "lambda l: l['a'] + l['b'] > 1 and min(l['v'].values()) < 1"
+    criterion = parse_criterion(text, ["label"])
+    assert (criterion.text, criterion.names) == (text, {"l": "label"})
+    assert (criterion.counts, criterion.values) == (frozenset("ab"), frozenset("v"))
+    assert criterion.uses("label")
+    assert not criterion.uses("l")
+
+
+def test_a_criterion_that_fails_on_a_value_is_named() -> None:
+    with pytest.raises(UsageError, match=r"^the criterion 'max\(x\) > 1' cannot be worked out: "):
+        parse_criterion("max(x) > 1", VARIANCE).holds({"x": 1})
 
 
 def test_the_limits_of_length_and_depth_are_exact() -> None:

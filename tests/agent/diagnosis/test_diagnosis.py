@@ -279,7 +279,7 @@ def test_hosts_are_compared_with_their_like() -> None:
     alone = diagnose(observe(measured), default_rules(), groups=groups | {"h00": "7 H100"})
     by_name = {host.host: host for host in alone.hosts}
     assert by_name["h00"].state is HostState.NOT_JUDGED
-    assert "too few hosts to compare: 1, 4 are needed" in by_name["h00"].unjudged[0].reason
+    assert "1 host to compare, at least 4 are needed" in by_name["h00"].unjudged[0].reason
     assert by_name["h01"].state is HostState.WELL
     assert any(warning.startswith("7 H100: slower: 1 value not judged") for warning in alone.warnings)
 

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from agent.cli.main import main
 from agent.core.errors import ExitCode, UsageError
 from agent.diagnosis.reading import read_observations
 from agent.store.documents import CasePart, RunDocument
+from agent.store.journal import Journal
+from agent.store.results import JOURNAL
 
 FINISHED = Path(__file__).parents[1] / "report/finished_run"
 SPEED = "bench/Offline/performance/tokens_per_second"
@@ -155,7 +158,7 @@ def test_a_baseline_serves_another_day(
     )
     assert code == ExitCode.FLEET_PARTIAL
     assert out.splitlines()[2:] == [
-        f"| a | slow | slow | {SPEED} | 900 tokens/s | 1003.5 tokens/s | -10.3% |",
+        f"| a | slow | slow | {SPEED} | 900 tokens/s | 1,004 tokens/s | -10.3% |",
         "",
         "2 hosts: 1 sick, 1 well",
     ]
@@ -181,7 +184,7 @@ def test_two_hosts_cannot_be_told_apart(
     fleet = _fleet_run(tmp_path / "fleet", {"a": 10.0, "b": 5.0})
     code, _, err = _vcagent(capsys, monkeypatch, "diagnose", fleet)
     assert code == ExitCode.USAGE
-    assert "no rule could judge anything" in err
+    assert "no rule could judge a value" in err
     code, _, err = _vcagent(capsys, monkeypatch, "baseline", fleet, "-o", tmp_path / "b.json")
     assert code == ExitCode.USAGE
     assert "--least-hosts" in err
@@ -223,4 +226,17 @@ def test_what_was_not_judged_is_not_well(
     code, out, _ = _vcagent(capsys, monkeypatch, "diagnose", fleet)
     assert code == ExitCode.FLEET_PARTIAL
     assert out.splitlines()[-1] == "4 hosts: 4 not judged"
-    assert "too few hosts to compare: 2, 4 are needed" in out
+    assert "2 hosts to compare, at least 4 are needed" in out
+
+
+def test_runs_of_this_host_are_named_by_their_ids(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "results" / "20260101T000000Z-p-ab12"
+    shutil.copytree(FINISHED, run)
+    with Journal(run / JOURNAL):
+        pass
+    options = ["--results-dir", run.parent, "--least-hosts", 1, "-o", tmp_path / "b.json"]
+    code, out, err = _vcagent(capsys, monkeypatch, "baseline", "20260101", *options)
+    assert (code, err) == (ExitCode.OK, "")
+    assert "metric" in out

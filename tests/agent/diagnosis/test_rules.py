@@ -122,3 +122,171 @@ def test_what_is_not_clear_is_refused(text: str, message: str) -> None:
         read_rules(text, "rules.yaml")
     assert message in str(caught.value)
     assert "rules.yaml" in str(caught.value)
+
+
+def own(rule: str, more: str = "") -> str:
+    return f"rules:\n  a: {{{rule}}}\n{more}"
+
+
+JUDGED = "function: value, criteria: x > 1, metrics: [m]"
+AFTER = "  b: {function: multi_rules, criteria: 'CRITERIA'}"
+PLACE = "rules.yaml:2"
+
+
+def after(criteria: str, stored: str = f"{JUDGED}, store: true") -> str:
+    return own(stored, AFTER.replace("CRITERIA", criteria))
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "message", "remedy"),
+    [
+        ("rules: 5", "rules.yaml:1", "there are no rules", "they stand below rules:, by name"),
+        ("[]", "rules.yaml", "there are no rules", "they stand below rules:, by name"),
+        ("superbench: 5", "rules.yaml:1", "there are no rules", "they stand below rules:, by name"),
+        ("rule: {}", "rules.yaml", "the key 'rule' is not known", "did you mean rules?"),
+        (
+            "superbench: {}\nversions: 1",
+            "rules.yaml:1",
+            "the key 'versions' is not known",
+            "did you mean version?",
+        ),
+        ("superbench: {vars: 1}", "rules.yaml:1", "the key 'vars' is not known", "did you mean var?"),
+        (
+            "version: 1\nsuperbench: {benchmarks: {}}",
+            "rules.yaml:2",
+            "this is SuperBench's format of before 0.4, with criteria inside of benchmarks",
+            "write its rules as SuperBench 0.4 and later have them: superbench: rules:",
+        ),
+        (
+            "rules:\n  a: 5",
+            PLACE,
+            "rule a: it has no keys",
+            "a rule has function, criteria, categories, metrics, store, verbosity, suspect",
+        ),
+        (
+            own(f"{JUDGED}, metircs: 1"),
+            PLACE,
+            "rule a: the key 'metircs' is not known",
+            "did you mean metrics?",
+        ),
+        (
+            own(f"{JUDGED}, store: true, suspect: true"),
+            PLACE,
+            "rule a: a stored rule does not judge hosts by itself",
+            "leave suspect out",
+        ),
+        (own(f"{JUDGED}, suspect: 1"), PLACE, "rule a: suspect is true or false", None),
+        (own(f"{JUDGED}, store: 1"), PLACE, "rule a: store is true or false", None),
+        (
+            own(f"{JUDGED}, categories: ''"),
+            PLACE,
+            "rule a: categories is a text that names what its defects are",
+            None,
+        ),
+        (
+            own(f"{JUDGED}, verbosity: true"),
+            PLACE,
+            "rule a: verbosity is a whole number, 1 for headline numbers only",
+            None,
+        ),
+        (
+            own("metrics: [m]"),
+            PLACE,
+            "rule a: there is no function",
+            "known: failure_check, multi_rules, value, variance",
+        ),
+        (own("function: valu"), PLACE, "rule a: there is no function 'valu'", "did you mean value?"),
+        (own("function: store"), PLACE, "rule a: there is no function 'store'", None),
+        (
+            own("criteria: x > 1, metrics: [m], store: true"),
+            PLACE,
+            "rule a: it has criteria, but no function",
+            "say what they are about: function: value",
+        ),
+        (
+            own("function: variance, metrics: [m]"),
+            PLACE,
+            "rule a: criteria is an expression, such as x < -0.05",
+            None,
+        ),
+        (
+            own("function: value, criteria: x > 1"),
+            PLACE,
+            "rule a: metrics is a list of names or patterns",
+            None,
+        ),
+        (
+            own("function: value, criteria: x > 1, metrics: [m, '']"),
+            PLACE,
+            "rule a: metrics is a list of names or patterns",
+            None,
+        ),
+        (
+            after('label["c"] > 1'),
+            "rules.yaml:3",
+            "rule b: no rule 'c' before it keeps its outcome",
+            "put it before this one, with store: true; known: a",
+        ),
+        (
+            after('label["a"] > 1', JUDGED),
+            "rules.yaml:3",
+            "rule b: no rule 'a' before it keeps its outcome",
+            "put it before this one, with store: true; none is known here",
+        ),
+        (
+            after('max(label["a"].values()) > 1'),
+            "rules.yaml:3",
+            'rule b: a keeps a number of defects: use label["a"]',
+            None,
+        ),
+        (
+            after('label["a"] > 1', "metrics: [m], store: true"),
+            "rules.yaml:3",
+            'rule b: a keeps values: use label["a"].values()',
+            None,
+        ),
+        (
+            after('label["a"] + max(label["a"].values()) > 1', "metrics: [m], store: true"),
+            "rules.yaml:3",
+            'rule b: a keeps values: use label["a"].values()',
+            None,
+        ),
+        (
+            own("function: multi_rules, criteria: 1 > 2, metrics: [m]"),
+            PLACE,
+            "rule a: multi_rules judge the outcomes of other rules and take no metrics",
+            None,
+        ),
+    ],
+)
+def test_a_refusal_names_place_cause_and_remedy(
+    text: str, where: str, message: str, remedy: str | None
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_rules(text, "rules.yaml")
+    error = caught.value
+    assert (error.message, error.where) == (message, where)
+    assert remedy is None or error.remedy == remedy
+
+
+def test_every_key_of_a_rule() -> None:
+    text = own(f"{JUDGED}, categories: C, suspect: true, verbosity: 1", "  b: {metrics: n, store: true}")
+    first, second = read_rules(text, "r")
+    assert first.criterion
+    assert (first.name, first.function, first.categories) == ("a", Function.VALUE, "C")
+    assert (first.criterion.text, first.is_stored, first.is_suspicion) == ("x > 1", False, True)
+    assert (first.sources, second.sources) == (frozenset(), frozenset())
+    assert (second.name, second.function, second.categories) == ("b", Function.STORE, "b")
+    assert (second.criterion, second.is_stored, second.is_suspicion) == (None, True, False)
+    assert [first.is_about("m", verbosity) for verbosity in (1, 2)] == [True, False]
+    assert [second.is_about(metric, 5) for metric in ("n", "m")] == [True, False]
+    (missing,) = read_rules("rules:\n  a: {function: failure_check, metrics: [m]}", "r")
+    assert (missing.criterion, missing.function) == (None, Function.FAILURE_CHECK)
+
+
+def test_what_a_rule_of_variances_may_use() -> None:
+    names = "x z worse chance noise_chance worst worst_chance least_worse hosts"
+    criteria = " and ".join(f"{name} > 0" for name in names.split())
+    (rule,) = read_rules(f"rules:\n  a: {{function: variance, criteria: {criteria}, metrics: [m]}}", "r")
+    assert rule.criterion
+    assert set(rule.criterion.names) == set(names.split())

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import socket
@@ -28,6 +29,7 @@ from agent.doctor import (
     check_secrets,
     check_servers,
     for_profile,
+    unset_secrets,
     writable,
 )
 from agent.facts import Fact, Facts, LocalHost
@@ -48,7 +50,7 @@ from agent.facts.services import ServiceState
 from agent.facts.storage import Mount
 from agent.facts.unattended_upgrades import UnattendedUpgrades
 from agent.facts.users import User
-from agent.profile import Source, load_sources
+from agent.profile import Element, Location, Source, load_sources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -156,28 +158,32 @@ def test_folders_that_cannot_be_written(tmp_path: Path) -> None:
 
 def test_a_refused_plan_is_a_problem() -> None:
     def planned(**values: Any) -> Any:
-        element = SimpleNamespace(key="dependencies[0]", type="X")
-        nothing = {"error": None, "for_now": None, "plan": None, "note": ""}
+        number = next(numbers)
+        place = Location("/etc/P.yaml", number)
+        element = Element("dependency", "X", f"dependencies[{number}]", location=place)
+        nothing = {"error": None, "for_now": None, "plan": None, "note": "", "scenario": ""}
         return SimpleNamespace(element=element, **{**nothing, **values})
+
+    numbers = itertools.count(1)
 
     step = SimpleNamespace(name="install")
     refused, perhaps, quiet, busy = check_plan(
         [
             planned(error=HostError("no disk", remedy="buy one")),
             planned(note="planned later (now: no key)", for_now=HostError("no key", remedy="enrol one")),
-            planned(note="installed"),
-            planned(plan=SimpleNamespace(steps=(step, step))),
+            planned(note="installed", scenario="first"),
+            planned(plan=SimpleNamespace(steps=(step, step)), scenario="second"),
         ]
     )
-    assert refused == Check("dependencies[0] X", Status.PROBLEM, "no disk", "buy one")
+    assert refused == Check("X (P.yaml:1)", Status.PROBLEM, "no disk", "buy one")
     # On a fresh host, Docker must be installed first: that must not hide the problem with Secure Boot.
     remedy = "if the dependencies do not change that: enrol one"
-    assert perhaps == Check("dependencies[0] X", Status.WARNING, "planned later (now: no key)", remedy)
-    assert (quiet.status, quiet.message) == (Status.OK, "installed")
-    assert busy.message == "install, install"
+    assert perhaps == Check("X (P.yaml:2)", Status.WARNING, "planned later (now: no key)", remedy)
+    assert quiet == Check("X first", Status.OK, "installed")
+    assert busy == Check("X second", Status.OK, "install, install")
     no_docker = HostError("no Docker", remedy="install it", lifted_by=LiftedBy.DOCKER)
     (in_order,) = check_plan([planned(note="planned later (now: no Docker)", for_now=no_docker)])
-    assert (in_order.status, in_order.remedy) == (Status.OK, "")
+    assert (in_order.name, in_order.status, in_order.remedy) == ("X", Status.OK, "")
 
 
 def test_what_the_profile_brings_is_no_problem() -> None:
@@ -190,7 +196,7 @@ def test_what_the_profile_brings_is_no_problem() -> None:
     memory = Check("memory", Status.WARNING, "little", "free some")
     checks = [missing, fallen, memory]
     brought = agree(checks, [planned("NvidiaCudaInstallation", "install")])
-    told = "no service; dependencies[1] NvidiaCudaInstallation sees to it"
+    told = "no service; NvidiaCudaInstallation sees to it"
     assert brought == [Check("fabric manager", Status.OK, told), fallen, memory]
     # A driver that is left unchanged does not install anything.
     assert agree(checks, [planned("NvidiaCudaInstallation"), planned("DockerInstallation", "a")]) == checks
@@ -453,7 +459,7 @@ def test_tokens_that_nobody_gave() -> None:
     found = check_secrets(load_sources([Source("P", "P.json", text, "json")]))
     assert [(check.name, check.message) for check in found] == [
         ("parameter HfToken", "HfToken is empty"),
-        ("actions[0] X", "Password is empty"),
+        ("X (P.json:3)", "Password is empty"),
     ]
     assert {check.status for check in found} == {Status.WARNING}
 
@@ -469,7 +475,10 @@ def test_a_secret_of_the_environment_that_is_not_set(
     if value is not None:
         monkeypatch.setenv("SOME_TOKEN", value)
     found = check_secrets(load_sources([Source("P", "P.json", text, "json")]))
-    assert [check.name for check in found] == ["parameter HfToken", "actions[0] X"][: 2 * count]
+    assert [check.name for check in found] == ["parameter HfToken", "X (P.json:3)"][: 2 * count]
+    told = unset_secrets(load_sources([Source("P", "P.json", text, "json")]))
+    assert [line.partition(" ")[0] for line in told] == ["HfToken", "ApiKey"][: 2 * count]
+    assert all("export SOME_TOKEN=" in line for line in told)
     assert {check.message for check in found} <= {
         "HfToken is empty: SOME_TOKEN of the environment is not set",
         "ApiKey is empty: SOME_TOKEN of the environment is not set",

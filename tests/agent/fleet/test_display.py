@@ -12,7 +12,7 @@ from agent.core.terminal import safe_console
 from agent.fleet.display import host_table
 from agent.fleet.reasons import reason_groups
 from agent.fleet.status import HostPhase, HostStatus
-from agent.fleet.terminal import print_reasons, render_fleet
+from agent.fleet.terminal import _metric_table, print_reasons, render_fleet
 
 
 def many(count: int = 500) -> dict[str, HostStatus]:
@@ -126,3 +126,13 @@ def test_in_a_pipe_no_line_is_filled_with_blanks_and_no_reason_is_cut() -> None:
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert any(reason in line for line in lines)
     assert max(map(len, lines)) < 400
+
+
+def test_the_numbers_of_a_metric_have_one_unit_and_are_not_broken() -> None:
+    numbers = {"minimum": 5.42e-07, "median": 6.1e-07, "maximum": 1.3e-06}
+    metric = {"scenario": "Sum", "metric": "time_per_loop", "unit": "seconds", "count": 3, "outliers": ["c"]}
+    console = Console(record=True, width=80, file=StringIO())
+    console.print(_metric_table([metric | numbers]))
+    lines = [line.split() for line in console.export_text().splitlines()]
+    assert lines[2] == ["Sum"]
+    assert lines[3] == ["Time", "per", "loop", "µs", "3", "0.542", "0.61", "1.3", "c"]

@@ -96,8 +96,9 @@ def test_a_slow_host_is_named_with_its_numbers(tmp_path: Path) -> None:
     assert page.count('class="bad"') == 1
     assert description["distributions"][0]["outliers"] == {"slow": 400}
     assert "8 hosts: 1 sick, 7 well" in shown(description)
-    assert f"slow: Performance: {CASE}/tokens_per_second is 400 tokens/s, normal is 1003 (-60.1%)" in shown(
-        description
+    assert (
+        f"slow: Performance: {CASE}/tokens_per_second is 400 tokens/s, normal is 1,003 tokens/s (-60.1%)"
+        in shown(description)
     )
 
 
@@ -227,3 +228,25 @@ def test_runs_and_report_know_fleet_runs(
     assert (code, "8 hosts: 1 sick, 7 well" in out) == (10, True)
     code, out = _vcagent(capsys, monkeypatch, "report", "other", "--results-dir", tmp_path)
     assert code == 2
+
+
+def test_a_fleet_run_that_started_nowhere_names_the_command_that_tries_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = fleet_folder(tmp_path)
+    run_dir = folder.create("20260101T000000Z-p-ab12")
+    source = Source("P", "P.yaml", "description: x", "yaml")
+    fleet = FleetRequest([FleetHost("a", "a"), FleetHost("b", "b")], RunRequest(("P.yaml",)), FleetOptions())
+    with Journal(run_dir / JOURNAL) as journal:
+        FleetRecord(journal).begin(assigned(fleet, [source], Credentials()))
+    monkeypatch.setattr(sys, "argv", ["vcagent", "runs", "--results-dir", str(tmp_path)])
+    with pytest.raises(SystemExit):
+        main()
+    row = capsys.readouterr().out.splitlines()[-1].split()
+    assert row[:5] == [run_dir.name, "unfinished,", "fleet", "of", "2"]
+    assert row[-1] == "P"
+    assert len(row) > 6  # its age
+    monkeypatch.setattr(sys, "argv", ["vcagent", "report", run_dir.name, "--results-dir", str(tmp_path)])
+    with pytest.raises(SystemExit):
+        main()
+    assert f"vcagent fleet resume {run_dir.name} tries again" in capsys.readouterr().err

@@ -25,6 +25,7 @@ class Installing(Dependency):
         self.names, self.planned = names, plan
 
     def downloads(self, facts: Facts) -> tuple[Download, ...]:
+        assert facts is WITH_BUNDLE
         return (Download("deb", self.names, lambda _fetching: None),)
 
     def plan(self, facts: Facts) -> Plan:

@@ -222,7 +222,9 @@ def test_an_override_of_a_list_is_one(tmp_path: Path) -> None:
 def test_an_override_that_no_profile_declares() -> None:
     with pytest.raises(ProfileError, match="no parameter 'DriverVersoin'") as caught:
         load([JSON], overrides={"DriverVersoin": "hunter2"})
-    assert caught.value.remedy == "did you mean DriverVersion?"
+    assert caught.value.remedy == (
+        "did you mean DriverVersion?; a parameter of one element is set with --set SCENARIO.parameter=value"
+    )
     assert "hunter2" not in str(caught.value)
 
 

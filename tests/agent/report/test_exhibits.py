@@ -80,7 +80,7 @@ def test_what_is_written_is_read_again(run_dir: Path) -> None:
 def test_the_page_shows_them_escaped(run_dir: Path) -> None:
     page = write_report(run_dir).read_text()
     assert '<th scope="col">Q4 &lt;b&gt;</th>' in page
-    assert "51.7\u00a0% ± 3.7\u00a0%" in page
+    assert "51.7\u00a0±\u00a03.7\u00a0%" in page
     assert "within the noise" in page
     assert "One &lt;note&gt;." in page
     assert ">Side by side</a>" in page, "in the list of cases, in the place of numbers"

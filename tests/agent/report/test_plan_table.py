@@ -94,7 +94,7 @@ def test_a_step_is_one_line_of_a_terminal() -> None:
     assert line.rstrip().endswith("2 min")
 
 
-def test_a_scenario_is_whole_beside_a_long_type() -> None:
+def test_long_names_are_the_scenarios_alone() -> None:
     screen = io.StringIO()
     console = safe_console(file=screen, force_terminal=True, width=80, color_system=None)
     step = Step("run", "asked", lambda _: None)
@@ -103,8 +103,8 @@ def test_a_scenario_is_whole_beside_a_long_type() -> None:
         for scenario in ("singlestream-performance", "s" * 40)
     ]
     render_plan(planned, console)
-    names = [line[5:39].rstrip() for line in screen.getvalue().splitlines() if "LoadGen" in line]
-    assert names == ["LoadGenE… singlestream-performance", f"LoadGen… {'s' * 24}…"]
+    lines = [line for line in screen.getvalue().splitlines() if "asked" in line]
+    assert [line[5:39].rstrip() for line in lines] == ["singlestream-performance", "s" * 33 + "…"]
 
 
 def test_a_plan_with_nothing_to_do_says_so(console: Console) -> None:
@@ -142,3 +142,31 @@ def test_the_commands_of_profiles_run_as_written(kind: Any) -> None:
     values = {"command": "x", **({"container": "image"} if kind is ContainerService else {})}
     (step,) = kind(kind.Parameters(**values)).plan(Facts(LocalHost())).steps
     assert step.runs_as_written
+
+
+def test_groups_of_foreach_bear_their_value_and_monitors_only_their_note(console: Console) -> None:
+    def group(key: str, scenario: str, **given: Any) -> PlannedGroup:
+        return PlannedGroup(
+            replace(element("SequentialExecution"), kind="action", key=key, given=given), scenario=scenario
+        )
+
+    outer = group("a", "", Model="m")
+    groups = [(outer, group(f"a.{name}", "load", Model="m", Variant=name)) for name in ("F16", "Q8_0")]
+    groups.append((outer, group("a.c", "serve-Q4", Model="m", Variant="Q4")))
+    action = replace(element("ExecuteCommand"), kind="action")
+    monitor = replace(element("HostMonitor"), kind="monitor")
+    render_plan(
+        [
+            PlannedComponent(monitor, Standing.PLANNED, note="runs beside the actions"),
+            *(PlannedComponent(action, Standing.SKIPPED, note="off", groups=of) for of in groups),
+        ],
+        console,
+    )
+    lines = [" ".join(line.split()) for line in console.export_text().splitlines()]
+    assert "HostMonitor runs beside the actions" in lines
+    assert [line for line in lines if "one after" in line] == [
+        "one after the other (Model=m):",
+        "load: one after the other (Variant=F16):",
+        "load: one after the other (Variant=Q8_0):",
+        "serve-Q4: one after the other:",
+    ]

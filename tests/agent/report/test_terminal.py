@@ -13,6 +13,26 @@ from agent.store.metric_lines import as_records, read_records
 if TYPE_CHECKING:
     from pathlib import Path
 
+METRIC = {
+    "timestamp": "2026-04-01T12:15:00+00:00",
+    "experiment_id": "e",
+    "run_id": "r",
+    "client_id": "h",
+    "profile": "P",
+    "tool_name": "loadgen",
+    "tool_version": "6",
+    "scenario_start": "2026-04-01T12:02:00+00:00",
+    "scenario_end": "2026-04-01T12:07:00+00:00",
+    "metric": "tokens_per_second",
+    "value": 8532.59,
+    "unit": "tokens/s",
+    "relativity": "HigherIsBetter",
+    "verbosity": 1,
+    "description": "",
+    "tags": [],
+    "metadata": {},
+}
+
 
 def shown(console: Console) -> list[str]:
     return [line.rstrip() for line in console.export_text().splitlines()]
@@ -44,15 +64,38 @@ def test_a_narrow_terminal_shows_the_name_of_a_case_beside_its_numbers(finished_
     assert all(len(line) <= 80 for line in lines)
 
 
+def test_a_narrow_terminal_breaks_names_between_their_parts(console: Console) -> None:
+    narrow = Console(record=True, width=80, file=io.StringIO())
+    scenario = "tiny-llama/SingleStream/performance"
+    names = ("early_stopping_ttft_p90", "tokens_per_second")
+    metrics = [METRIC | {"scenario": scenario, "metric": name} for name in names]
+    render_result({"cases": [{"scenario": scenario}]}, metrics, narrow)
+    first, second, third, *_ = shown(narrow)[2:]
+    assert first.startswith("tiny-llama/ ")
+    assert second.startswith("SingleStream/ ")
+    assert "  Early stopping TTFT p90  " in second
+    assert third == "performance"
+
+
+def test_cases_of_one_line_have_no_lines_between_them(console: Console) -> None:
+    cases = [{"scenario": name} for name in ("one", "two", "wide", "last")]
+    metrics = [METRIC | {"scenario": name} for name in ("one", "two", "wide", "last")]
+    metrics.append(METRIC | {"scenario": "wide", "metric": "latency", "unit": "seconds"})
+    render_result({"cases": cases}, metrics, console)
+    lines = [line.split()[:1] for line in shown(console)[2:-1]]
+    assert lines == [["one"], ["two"], [], ["wide"], ["Latency"], [], ["last"]]
+
+
 def test_an_action_without_a_case_shows_its_output_and_result(finished_run: Path, console: Console) -> None:
     run = json.loads((finished_run / "run.json").read_text(encoding="utf-8"))
     run |= {"cases": [], "exit_code": 0, "exit_reason": "", "verdict": None}
-    run["steps"] = [step | {"message": "exit code 0"} for step in run["steps"] if step["name"] == "offline"]
+    more = {"message": "exit code 0", "title": "offline of the model"}
+    run["steps"] = [step | more for step in run["steps"] if step["name"] == "offline"]
     log = finished_run / run["steps"][0]["log"]
     log.write_text("$ seq 30\n" + "".join(f"{n}\n" for n in range(30)) + "bell \a\n", encoding="utf-8")
     render_result(run, [], console, run_dir=finished_run)
     lines = shown(console)
-    assert lines[0] == "LoadGenExecutor  exit code 0"
+    assert lines[0] == "offline of the model  exit code 0"
     assert lines[1] == "  … 12 earlier lines: see the log"
     assert lines[2] == "  11"
     assert lines[-4:-1] == ["  29", "  bell \\x07", ""]
@@ -62,16 +105,16 @@ def test_an_action_without_a_case_shows_its_output_and_result(finished_run: Path
 def test_the_reason_of_an_action_that_is_shown_is_not_repeated(finished_run: Path, console: Console) -> None:
     run = json.loads((finished_run / "run.json").read_text(encoding="utf-8"))
     step = next(step for step in run["steps"] if step["kind"] == "action") | {"log": None}
-    reason = {"code": "failed", "message": "1:actions[0]: no number was found", "remedy": "correct the rule"}
-    other = reason | {"message": "1:actions[1]: the disk is full"}
+    reason = {"code": "failed", "message": "measure: it: no number was found", "remedy": "correct the rule"}
+    other = reason | {"message": "measure again: the disk is full"}
     run |= {"cases": [], "exit_code": 6, "verdict": {"validity": "FAILED", "reasons": [reason, other]}}
-    run["steps"] = [step | {"message": "/run-2: no number was found\n  → correct the rule"}]
+    run["steps"] = [
+        step | {"title": "measure: it", "message": "/run-2: no number was found\n  → correct the rule"}
+    ]
     render_result(run, [], console, run_dir=finished_run)
     lines = shown(console)
-    assert [line for line in lines if "no number" in line] == [
-        f"{step['component']}  /run-2: no number was found"
-    ]
-    assert "  1:actions[1]: the disk is full" in lines
+    assert [line for line in lines if "no number" in line] == ["measure: it  /run-2: no number was found"]
+    assert "  measure again: the disk is full" in lines
 
 
 def test_only_the_last_actions_without_a_case_are_shown(finished_run: Path, console: Console) -> None:

@@ -13,7 +13,10 @@ from agent.store.journal import Journal, StepRow, StepStatus
 from agent.store.results import JOURNAL
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from agent.run.session import FinishedRun
 
 
 @pytest.fixture
@@ -72,3 +75,28 @@ def test_a_folder_of_links_is_not_a_case(tmp_path: Path, run: Path) -> None:
     found.carry_out()
     assert (run / "mine" / "link").is_symlink()
     assert not (run / "bench").exists()
+
+
+def test_nothing_of_a_run_stays(run_profile: Callable[..., FinishedRun]) -> None:
+    measuring = {"Type": "Measuring", "Parameters": {"Scenario": "A"}}
+    describing = {"Type": "SystemDescription", "Parameters": {"Company": "Somebody"}}
+    finished = run_profile({"Actions": [measuring, describing]})
+    assert (finished.run_dir / "system_description.yaml").is_file()
+    results = finished.run_dir.parent
+    (results / "fleet").mkdir()
+    found = survey("logs", results, None)
+    assert [path for path, _ in found.left] == [results / "fleet"]
+    found.carry_out()
+    assert not finished.run_dir.exists()
+
+
+def test_links_to_packages_go_with_them(tmp_path: Path, run: Path) -> None:
+    packages = tmp_path / "packages"
+    (packages / "model").symlink_to(packages / "code" / "v1")
+    (packages / "relative").symlink_to("code")
+    (packages / "mine").symlink_to(tmp_path)
+    (packages / "out").symlink_to("code/../../elsewhere")
+    found = survey("packages", tmp_path / "results", packages)
+    assert [path.name for path, _ in found.left] == ["mine", "out"]
+    found.carry_out()
+    assert sorted(path.name for path in packages.iterdir() if path.is_symlink()) == ["mine", "out"]

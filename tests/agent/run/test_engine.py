@@ -118,8 +118,10 @@ def test_unknown_types_are_told_all_at_once_before_anything(run_profile: Run, tm
         )
     text = str(caught.value)
     assert caught.value.exit_code is ExitCode.PROFILE_INVALID
-    assert "'FilePresense' is not implemented; nearest known types: FilePresence" in text
-    assert "'Mesuring' is not implemented; nearest known types: Measuring" in text
+    assert "'FilePresense' is not implemented; did you mean FilePresence?" in text
+    assert "'Mesuring' is not implemented; did you mean Measuring?" in text
+    assert "docs/reference/components.md lists all types" in (caught.value.remedy or "")
+    assert "LinuxPackageInstallation" not in text
     assert "TEST.json:1" in text
     assert not (tmp_path / "results").exists()
     assert not (tmp_path / "g").exists()
@@ -147,6 +149,42 @@ def test_a_missing_parameter_is_named_with_its_meaning(run_profile: Run) -> None
 def test_a_type_in_the_wrong_place_is_named(run_profile: Run) -> None:
     with pytest.raises(ProfileError, match="Ticking is not of kind action"):
         run_profile({"Actions": [element("Ticking")]})
+
+
+def test_steps_and_reasons_bear_the_names_of_the_profile(run_profile: Run) -> None:
+    group = {
+        "Type": "SequentialExecution",
+        "Parameters": {"LoopCount": 2, "ForEach": {"Word": ["a", "b"]}},
+        "Components": [element("Raising", "loop of {Word}")],
+    }
+    finished = run_profile(
+        {
+            "Parameters": {"Name": "given: here"},
+            "Actions": [
+                element("Raising", "$.Parameters.Name"),
+                element("Raising"),
+                element("Raising"),
+                group,
+            ],
+        },
+        iterations=2,
+    )
+    titles = [step["title"] for step in finished.description["steps"]]
+    assert titles == [
+        f"{name}{number}{loop}"
+        for number in ("", ", round 2")
+        for name, loops in (
+            ("given: here", [""]),
+            ("Raising (actions[1])", [""]),  # the profile is a single line of JSON
+            ("Raising (actions[2])", [""]),
+            ("loop of a", ["", ", loop 2"]),
+            ("loop of b", ["", ", loop 2"]),
+        )
+        for loop in loops
+    ]
+    reasons = [reason["message"] for reason in finished.description["verdict"]["reasons"]]
+    assert len(reasons) == len(titles)
+    assert all(reason.startswith(f"{title}: ") for reason, title in zip(reasons, titles, strict=True))
 
 
 def test_actions_go_on_after_a_failure_and_the_run_fails(run_profile: Run) -> None:

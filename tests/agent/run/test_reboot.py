@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from agent.component import registry
-from agent.core.errors import ExitCode, RebootPendingError
+from agent.core.errors import ActionFailedError, DependencyFailedError, ExitCode, RebootPendingError
 from agent.core.progress import RunProgress
-from agent.core.secrets import Secrets
+from agent.core.secrets import MASK, Secrets
 from agent.facts import Facts, LocalHost
 from agent.facts.boot import BOOT, boot_identity
-from agent.run.reboot import SystemdDoor, allows_reboot
+from agent.run.outcome import Outcome
+from agent.run.reboot import Reboots, SystemdDoor, allows_reboot, requested
 from agent.run.request import RunRequest
 from agent.run.resume_unit import ResumeUnit, kept_environment, program
 from agent.run.session import FinishedRun, resume, start
@@ -27,6 +30,9 @@ from tests.agent.conftest import records_of
 from tests.agent.rebooting_components import FileDoor, register, run_until
 from tests.agent.run.test_engine import element
 from tests.forked import exit_code_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.fixture(autouse=True)
@@ -249,8 +255,198 @@ def test_a_unit_left_behind_by_a_complete_run_removes_itself(tmp_path: Path, doo
     assert door.armed() == []
 
 
+BY_HAND = "reboot it, then go on with: vcagent resume"
+PENDING = RebootPendingError("a step asked")
+
+
+class UnitDoor(FileDoor):
+    """Keeps the armed units as they are."""
+
+    units: tuple[ResumeUnit, ...] = ()
+
+    def arm(self, unit: ResumeUnit) -> None:
+        self.units = (*self.units, unit)
+        super().arm(unit)
+
+
+class Asked:
+    """A run whose steps asked for reboots."""
+
+    def __init__(self, host: Path, *made: int, parameters: dict[str, str] | None = None) -> None:
+        self.run_dir = host / "run-1"
+        self.door = UnitDoor(host)
+        self.journal = Journal(host / JOURNAL)
+        self.journal.remember(request={"parameters": parameters or {}})
+        self.reboots()
+        for number, count in enumerate(made):
+            self.journal.remember(**requested(self.journal, f"step-{number}", f"reason-{number}"))
+            entries = self.journal.recall("reboots")
+            self.journal.remember(reboots=[*entries[:-1], {**entries[-1], "made": count}])
+
+    def reboots(self, **options: bool) -> Reboots:
+        return Reboots(self.journal, self.door, self.run_dir, **options)
+
+    def arrange(self, mask: Callable[[str], str] = str, **options: bool) -> tuple[Reboots, Outcome]:
+        reboots, outcome = self.reboots(**options), Outcome(ExitCode.REBOOT_PENDING, PENDING)
+        reboots.arrange(outcome, mask)
+        return reboots, outcome
+
+
+def test_the_journal_keeps_each_request_and_the_boot_that_answered_it(tmp_path: Path) -> None:
+    asked = Asked(tmp_path)
+    assert asked.journal.recall("boot") == "boot-0"
+    assert not asked.reboots().pending
+    assert asked.reboots().waiting() is None
+    asked.journal.remember(**requested(asked.journal, "a/x", "first"))
+    assert asked.journal.recall("reboots") == [{"step": "a/x", "reason": "first", "made": 0}]
+    waits = asked.reboots()
+    assert waits.pending
+    assert waits.happened() == ()
+    asked.door.reboot()
+    assert asked.reboots().happened() == ("first",)
+    asked.journal.remember(**requested(asked.journal, "b/y", "second"))
+    asked.journal.remember(**requested(asked.journal, "c/z", "third"))
+    error = asked.reboots().waiting()
+    assert error
+    assert error.message == "the host has not been rebooted yet: third"
+    asked.door.reboot()
+    done = asked.reboots()
+    assert not done.pending
+    assert done.happened() == ("first", "second", "third")
+    entries = asked.journal.recall("reboots")
+    assert [entry["booted"] for entry in entries] == ["boot-1", "boot-2", "boot-2"]
+
+
+def test_nothing_is_arranged_for_a_run_that_ended_otherwise(tmp_path: Path) -> None:
+    asked, outcome = Asked(tmp_path), Outcome(ExitCode.ACTION_FAILED, ActionFailedError("it failed"))
+    reboots = asked.reboots(allowed=True)
+    reboots.arrange(outcome, str)
+    assert outcome == Outcome(ExitCode.ACTION_FAILED, outcome.error)
+    assert str(outcome.error) == "it failed"
+    assert reboots.goes_down is False
+
+
+@pytest.mark.parametrize(
+    ("made", "refused"),
+    [((0, 0, 0), False), ((1, 1, 0), False), ((0, 0, 0, 0), True), ((1, 1, 1), True), ((3,), True)],
+)
+def test_the_bound_on_reboots_counts_requests_and_reboots(
+    tmp_path: Path, made: tuple[int, ...], *, refused: bool
+) -> None:
+    reboots, outcome = Asked(tmp_path, *made).arrange(allowed=True)
+    assert reboots.goes_down is not refused
+    assert outcome.error
+    assert outcome.exit_code is outcome.error.exit_code
+    if refused:
+        reason = f"reason-{len(made) - 1}"
+        assert isinstance(outcome.error, DependencyFailedError)
+        assert outcome.error.message == f"another reboot is needed, and a run may have 3: {reason}"
+        remedy = "see in the logs of these steps why the host is not as it should be after a reboot"
+        assert outcome.error.remedy == remedy
+        assert outcome.error.details == tuple(f"step-{n}: reason-{n}" for n in range(len(made)))
+
+
+def test_the_armed_unit_resumes_the_run_without_its_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "vcagent"
+    script.touch()
+    monkeypatch.setattr("sys.argv", [str(script), "run"])
+    monkeypatch.setenv("LANG", "hunter2-correct-horse")
+    monkeypatch.setenv("TZ", "UTC")
+    asked = Asked(tmp_path, 0, 0, 1)
+    mask = Secrets(["hunter2-correct-horse"]).mask
+    reboots, outcome = asked.arrange(mask, allowed=True)
+    (unit,) = asked.door.units
+    environment = kept_environment(os.environ, mask)
+    assert environment["TZ"] == "UTC"
+    assert "LANG" not in environment
+    command = (sys.executable, str(script), "resume", str(asked.run_dir))
+    assert unit == ResumeUnit(asked.run_dir, command, Path.cwd(), environment)
+    assert outcome.error
+    assert outcome.error.message == "the host is rebooted now: reason-2"
+    watch = f"the run then goes on by itself; watch it with: journalctl -fu {unit.name}"
+    assert outcome.error.remedy == watch
+    assert [entry["made"] for entry in asked.journal.recall("reboots")] == [0, 0, 2]
+    reboots.conclude(outcome)
+    assert asked.door.boot() == "boot-1"
+    assert asked.door.armed() == [unit.name]
+    # The user reboots instead.
+    other = asked.reboots(arm=True)
+    other.arrange(outcome, mask)
+    assert outcome.error.message == "the host must be rebooted: reason-2"
+    assert outcome.error.remedy == f"reboot it; {watch}"
+    assert other.goes_down is False
+
+
+@pytest.mark.parametrize(
+    ("options", "obstacle", "parameters", "message", "more"),
+    [
+        ({}, "", {}, "", " (with --yes vcagent reboots)"),
+        ({}, "", {"A": "<hidden>", "B": "1"}, "", " --parameters A=… (with --yes vcagent reboots)"),
+        ({"allowed": True}, "no systemd", {}, "; no systemd", ""),
+        ({"arm": True}, "no systemd", {}, "; no systemd", ""),
+        (
+            {"allowed": True},
+            "",
+            {"A": "x<hidden>", "B": "1", "C": "<hidden>"},
+            "; it cannot go on by itself, because secrets are not kept: A, C",
+            " --parameters A=… --parameters C=…",
+        ),
+    ],
+)
+def test_a_reboot_that_is_left_to_the_user_is_told_with_the_way_on(
+    tmp_path: Path,
+    options: dict[str, bool],
+    *,
+    obstacle: str,
+    parameters: dict[str, str],
+    message: str,
+    more: str,
+) -> None:
+    hidden = {name: value.replace("<hidden>", MASK) for name, value in parameters.items()}
+    asked = Asked(tmp_path, 0, 0, 0, parameters=hidden)
+    asked.door = UnitDoor(tmp_path, obstacle)
+    reboots, outcome = asked.arrange(str, **options)
+    assert isinstance(outcome.error, RebootPendingError)
+    assert outcome.error.message == f"the host must be rebooted: reason-2{message}"
+    assert outcome.error.remedy == f"{BY_HAND} {asked.run_dir}{more}"
+    assert reboots.goes_down is False
+    assert asked.door.armed() == []
+
+
+def test_without_a_unit_the_way_on_is_told(tmp_path: Path) -> None:
+    asked = Asked(tmp_path, 0, 0, 0)
+    shutil.rmtree(tmp_path / "armed")
+    reboots, outcome = asked.arrange(allowed=True)
+    (unit,) = asked.door.units
+    assert outcome.error
+    start = f"the host must be rebooted: reason-2; {unit.name} cannot be written: [Errno 2]"
+    assert outcome.error.message.startswith(start)
+    assert outcome.error.remedy == f"{BY_HAND} {asked.run_dir}"
+    assert reboots.goes_down is False
+
+
+def test_the_unit_is_removed_by_a_run_that_waits_for_no_reboot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Asked(tmp_path, 0)
+    asked.arrange(arm=True)
+    asked.reboots().conclude(Outcome(ExitCode.REBOOT_PENDING, PENDING))
+    assert len(asked.door.armed()) == 1
+    asked.reboots().conclude(Outcome())
+    assert asked.door.armed() == []
+    assert asked.door.boot() == "boot-0"
+
+    def refuse(_: FileDoor, name: str) -> None:
+        raise PermissionError(name)
+
+    monkeypatch.setattr(FileDoor, "disarm", refuse)
+    asked.reboots().conclude(Outcome())
+
+
 def test_a_profile_allows_reboots_by_true_alone() -> None:
-    assert allows_reboot({}, {"allow-reboot": "True"})
+    assert allows_reboot({}, {"allow-reboot": " True "})
     assert not allows_reboot({"allow_reboot": "no"}, {"reboot": True})
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.sinks import Delivering, Piece, RecordsRefusedError, Sink, SinkUnavailableError, flush
+from agent.sinks.base import PieceRefusedError, send_apart
 from agent.sinks.delivering import Delivery
 from agent.store.journal import Journal
 from tests.agent.store.test_journal import record
@@ -201,3 +202,73 @@ def test_the_back_off_has_a_limit(journal: Journal) -> None:
     waits = [worker._failed(OSError("down")) for _ in range(30)]
     assert waits[0] <= 1.0
     assert all(30.0 <= wait <= 60.0 for wait in waits[10:])
+
+
+class Lines(Store):
+    """Sends a piece of five lines, some of which it refuses."""
+
+    def __init__(self, *refused: int) -> None:
+        super().__init__()
+        self.refused_lines = set(refused)
+        self.lines: list[int] = []
+        self.sizes_of_calls: list[int] = []
+
+    def pieces(self) -> list[Piece]:
+        return [Piece("log", self.send, self.send), Piece("a", partial(self.take, "a"))]
+
+    def send(self, only: frozenset[int] | None = None) -> None:
+        chosen = [(number, number) for number in range(5) if only is None or number in only]
+        send_apart(chosen, self.take_lines)
+
+    def take_lines(self, lines: list[int]) -> None:
+        self.sizes_of_calls.append(len(lines))
+        if wrong := self.refused_lines & set(lines):
+            raise RecordsRefusedError(f"too large: {sorted(wrong)}, password=hunter22")
+        self.lines += lines
+
+
+def test_only_the_refused_entry_of_a_piece_is_set_aside(journal: Journal) -> None:
+    def mask(text: str) -> str:
+        return text.replace("hunter22", "***")
+
+    sink = Lines(3)
+    assert flush(journal, sink, wait_s=0, mask=mask) == ""
+    assert (sink.lines, sink.files) == ([0, 1, 2, 4], ["a"])
+    assert journal.refused_pieces("store") == {"log, entry 3": "too large: [3], password=***"}
+    # Nothing is sent twice: not on the next flush, and not with the refused one.
+    assert flush(journal, sink, wait_s=0, mask=mask) == ""
+    assert flush(journal, sink, wait_s=0, refused=True, mask=mask) == ""
+    assert sink.lines == [0, 1, 2, 4]
+    assert list(journal.refused_pieces("store")) == ["log, entry 3"]
+    sink.refused_lines.clear()
+    assert flush(journal, sink, wait_s=0, refused=True, mask=mask) == ""
+    assert sink.lines == [0, 1, 2, 4, 3]
+    assert journal.refused_pieces("store") == {}
+
+
+def test_a_piece_without_any_good_entry_is_refused_as_a_whole(journal: Journal) -> None:
+    sink = Lines(*range(5))
+    assert flush(journal, sink, wait_s=0) == ""
+    assert list(journal.refused_pieces("store")) == ["log"]
+    assert sink.files == ["a"]
+
+
+def test_many_refusals_end_the_search_and_a_kind_that_is_not_taken_starts_none() -> None:
+    calls: list[int] = []
+
+    def refuse(entries: list[int]) -> None:
+        calls.append(len(entries))
+        raise RecordsRefusedError("no")
+
+    with pytest.raises(RecordsRefusedError):
+        send_apart([(number, number) for number in range(4096)], refuse)
+    assert len(calls) < 60
+    calls.clear()
+
+    def take_none(entries: list[int]) -> None:
+        calls.append(len(entries))
+        raise PieceRefusedError("no logs here")
+
+    with pytest.raises(PieceRefusedError):
+        send_apart([(number, number) for number in range(8)], take_none)
+    assert calls == [8]

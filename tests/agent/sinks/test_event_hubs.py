@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CONNECTION = "Endpoint=sb://hubs/;SharedAccessKeyName=n;SharedAccessKey=a2V5"
+LIMIT = "EventDataBatch has reached its size limit"
 HOST = {"version": "1.0", "platform": "linux-x64"}
 START, END = "2026-04-01T12:01:00+00:00", "2026-04-01T14:09:00+02:00"
 RUN = {
@@ -50,6 +51,12 @@ class Hubs:
         self.absent = ""
         self.error = "amqp:not-found"
         self.closed = 0
+        self.largest = 1_000_000
+
+    def check(self, bodies: list[bytes]) -> None:
+        """Refuse a batch that is too large, as the library does."""
+        if sum(map(len, bodies)) > self.largest:
+            raise ValueError(LIMIT)
 
 
 class EventHubError(Exception):
@@ -87,6 +94,7 @@ def hubs(monkeypatch: pytest.MonkeyPatch) -> Hubs:
 
         def add(self, body: bytes) -> None:
             self.bodies.append(body)
+            hubs.check(self.bodies)
 
     azure, eventhub, exceptions = map(ModuleType, ("azure", "azure.eventhub", "azure.eventhub.exceptions"))
     vars(eventhub).update(EventHubProducerClient=Client, EventData=lambda body: body)
@@ -211,3 +219,39 @@ def test_a_long_log_is_read_in_parts(journal: Journal, monkeypatch: pytest.Monke
     assert len(parts) > 3
     read = [entry.event for start in parts for entry in log_entries(context, start)]
     assert read == [str(entry["event"]) for entry in LOG]
+
+
+def test_only_the_event_over_the_size_limit_is_set_aside(hubs: Hubs, journal: Journal) -> None:
+    log = journal.path.parent / "logs" / "vcagent.jsonl"
+    entries = [{"timestamp": "2026-04-01T12:00:00Z", "event": f"line {number}"} for number in range(20)]
+    entries[7]["output"] = "x" * 5000
+    log.write_text("".join(f"{json.dumps(entry)}\n" for entry in entries))
+    hubs.largest = 3000  # several events: the library's own limit is also below the sink's
+    sink = open_event_hubs(CONNECTION, context_of(journal))
+    assert flush(journal, sink, wait_s=0) == ""
+    told = [event["message"] for event in hubs.got["telemetry-logs"]]
+    assert told == [f"vcagent.Line{number}" for number in range(20) if number != 7]
+    assert journal.refused_pieces(sink.name) == {
+        "log 0, entry 7": "EventDataBatch has reached its size limit"
+    }
+    assert len(hubs.got["telemetry-metrics"]) == 4  # two records, two outcomes
+    hubs.largest = 100_000
+    hubs.got.clear()
+    assert flush(journal, sink, wait_s=0, refused=True) == ""
+    (event,) = hubs.got["telemetry-logs"]
+    assert event["message"] == "vcagent.Line7"
+    assert journal.refused_pieces(sink.name) == {}
+
+
+def test_a_record_over_the_size_limit_takes_no_other_along(hubs: Hubs, journal: Journal) -> None:
+    large = [record(float(value)) for value in range(10, 20)]
+    large[4].description = "x" * 5000
+    journal.add_records(large)
+    hubs.largest = 3000
+    sink = open_event_hubs(f"{CONNECTION},signals=metrics", context_of(journal))
+    assert flush(journal, sink, wait_s=0) == ""
+    sent = [event["customDimensions"] for event in hubs.got["telemetry-metrics"]]
+    values = [one["metricValue"] for one in sent if "recordId" in one]
+    assert values == [1.5, 2.5, *(float(value) for value in range(10, 20) if value != 14)]
+    ((refused, reason),) = journal.refused(sink.name)
+    assert (refused.value, reason) == (14.0, LIMIT)

@@ -128,3 +128,13 @@ def test_a_file_that_lost_its_end_is_written_anew(journal: Journal, tmp_path: Pa
     feed(journal, [JsonlSink(tmp_path / "m.jsonl"), CsvSink(tmp_path / "m.csv", {})])
     assert jsonl_values(tmp_path / "m.jsonl") == [1, 2]
     assert len((tmp_path / "m.csv").read_text().splitlines()) == 3
+
+
+def test_half_a_character_of_a_tool_stops_no_file(journal: Journal, tmp_path: Path) -> None:
+    odd = record(7.0)
+    odd.scenario = "half a pair \ud800"
+    journal.add_records([odd, record(8.0)])
+    sinks = [JsonlSink(tmp_path / "m.jsonl"), CsvSink(tmp_path / "m.csv", {})]
+    assert feed(journal, sinks) == []
+    assert jsonl_values(tmp_path / "m.jsonl")[-2:] == [7.0, 8.0]
+    assert '"half a pair ?"' in (tmp_path / "m.csv").read_text(encoding="utf-8")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -212,3 +213,29 @@ def test_a_secret_may_stay_in_the_environment(tmp_path: Path, monkeypatch: pytes
     assert sink.name == f"jsonl {tmp_path}/there/r.jsonl"
     with pytest.raises(UsageError, match="variable NOT_SET"):
         open_sinks(("jsonl:${NOT_SET}",), SinkContext(tmp_path, "r"))
+
+
+def test_a_row_that_parquet_cannot_hold_takes_no_other_along(journal: Journal, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    from agent.sinks.parquet import open_parquet
+
+    bad = [record(float(value)) for value in range(10, 15)]
+    bad[2].scenario = "half a pair \ud800"
+    journal.add_records(bad)
+    sink = open_parquet(str(tmp_path / "store"), context_of(journal))
+    assert flush(journal, sink, wait_s=0) == ""
+    ((refused, _),) = journal.refused(sink.name)
+    assert refused.value == 12.0
+    read = [parquet.read_table(file) for file in sorted((tmp_path / "store").rglob("*.parquet"))]
+    assert sorted(value for table in read for value in table["value"].to_pylist()) == [1.5, 10, 11, 13, 14]
+
+
+def test_a_name_that_is_not_utf_8_stops_no_other_file(journal: Journal, tmp_path: Path) -> None:
+    run = journal.path.parent
+    (run / "run.json").write_text(json.dumps({"run_id": "R", "experiment_id": "E", "client_id": "H"}))
+    (run / os.fsdecode(b"caf\xe9.log")).write_text("content")
+    sink = open_content(str(tmp_path / "store"), context_of(journal))
+    assert flush(journal, sink, wait_s=0) == ""
+    assert (tmp_path / "store" / "e/h/r/caf\\xe9.log").read_text() == "content"
+    assert (tmp_path / "store" / "e/h/r/run.json.manifest.json").is_file()
+    assert flush(journal, sink, wait_s=0) == ""

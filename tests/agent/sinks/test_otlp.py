@@ -62,6 +62,7 @@ class Receiver:
         self.text = b""
         self.answer = b""
         self.by_path: dict[str, int] = {}
+        self.refused_text = b""
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -69,6 +70,8 @@ class Receiver:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 receiver.headers = dict(self.headers)
                 status = receiver.by_path.get(self.path, receiver.status)
+                if receiver.refused_text and receiver.refused_text in body:
+                    status = 413
                 if status == 200:
                     receiver.got.append((self.path, body))
                 self.send_response(status)
@@ -288,3 +291,43 @@ def test_settings_that_cannot_be_used(journal: Journal, settings: str) -> None:
 
 def test_credentials_of_the_address_are_not_in_the_name(journal: Journal) -> None:
     assert opened(journal, "https://u:p@host:1/x?sig=s").name == "otlp https://host:1/x"
+
+
+def test_only_the_refused_line_and_span_are_set_aside(journal: Journal, receiver: Receiver) -> None:
+    log = journal.path.parent / "logs" / "vcagent.jsonl"
+    entries = [{"timestamp": "2026-04-01T12:00:00Z", "event": f"line {number}"} for number in range(9)]
+    entries[5]["event"] = "HUGE"
+    entries[6]["event"] = "half a pair \ud800"
+    log.write_text("".join(f"{json.dumps(entry)}\n" for entry in entries))
+    steps = [{**RUN["steps"][0], "key": name, "name": name} for name in ("one", "HUGE", "three")]
+    (journal.path.parent / "run.json").write_text(json.dumps({**RUN, "steps": steps, "cases": []}))
+    receiver.refused_text = b"HUGE"
+    sink = opened(journal, receiver.url)
+    assert flush(journal, sink, wait_s=0) == ""
+    assert list(journal.refused_pieces(sink.name)) == ["log 0, entry 5", "trace, entry 2"]
+    taken = b"".join(body for path, body in receiver.got if path == "/v1/logs")
+    for number in (0, 1, 2, 3, 4, 7, 8):
+        assert taken.count(f"line {number}".encode()) == 1
+    assert b"half a pair ?" in taken
+    spans = b"".join(body for path, body in receiver.got if path == "/v1/traces")
+    assert b"three" in spans
+    receiver.refused_text = b""
+    receiver.got.clear()
+    assert flush(journal, opened(journal, receiver.url), wait_s=0, refused=True) == ""
+    assert [path for path, _ in receiver.got] == ["/v1/logs", "/v1/traces"]
+    assert b"line" not in receiver.got[0][1]
+    assert journal.refused_pieces(sink.name) == {}
+
+
+def test_a_record_that_cannot_be_written_takes_no_other_along(journal: Journal, receiver: Receiver) -> None:
+    bad = [record(float(value)) for value in range(10, 16)]
+    bad[2].metric = "half a pair \ud800"
+    bad[4].scenario = "half a pair \ud800"
+    journal.add_records(bad)
+    sink = opened(journal, f"{receiver.url},signals=metrics")
+    assert flush(journal, sink, wait_s=0) == ""
+    ((refused, reason),) = journal.refused(sink.name)
+    assert refused.value == 12.0
+    assert reason.startswith("it cannot be written: ")
+    assert journal.sink_position(sink.name)[0] == journal.last_record_id()
+    assert any(b"half a pair ?" in body for _, body in receiver.got)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import urllib.request
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING
 
 import pytest
@@ -85,3 +87,44 @@ def test_settings_that_cannot_be_used(tmp_path: Path) -> None:
     ):  # fmt: skip
         with pytest.raises(UsageError):
             call(text, context(tmp_path))
+
+
+def test_a_refused_record_is_not_sent_with_the_next_ones(journal: Journal, tmp_path: Path) -> None:
+    """Count what a gateway gets that refuses one metric, as it does if two sources contradict each other."""
+    bodies: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            refused = "vcagent_wrong" in body
+            bodies.extend([] if refused else [body])
+            self.send_response(400 if refused else 200)
+            self.end_headers()
+            self.wfile.write(b"inconsistent" if refused else b"")
+
+        def log_message(self, *_: object) -> None:
+            """Ignore the message."""
+
+    wrong, last = record(3.0), record(4.5)
+    wrong.metric = "wrong"
+    journal.add_records([wrong, last])
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        sink = open_pushgateway(f"http://127.0.0.1:{server.server_port}", context(tmp_path))
+        assert flush(journal, sink, wait_s=0) == ""
+    finally:
+        server.shutdown()
+        server.server_close()
+    ((refused, reason),) = journal.refused(sink.name)
+    assert (refused.metric, reason) == ("wrong", "inconsistent")
+    assert f"{SERIES} 4.5" in bodies[-1]
+
+
+def test_half_a_character_stops_no_textfile(journal: Journal, tmp_path: Path) -> None:
+    odd = record(3.0)
+    odd.scenario = "half a pair \ud800"
+    journal.add_records([odd])
+    path = tmp_path / "vcagent.prom"
+    assert flush(journal, open_textfile(str(path), context(tmp_path)), wait_s=0) == ""
+    assert 'scenario="half a pair ?"' in path.read_text()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import tarfile
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -98,6 +100,59 @@ def test_an_archive_is_unpacked_built_and_removed(real_host: RealHost, tmp_path:
     assert real_host.apply(component) == ["fetch", "build"]
     assert component.plan(real_host.facts.fresh()).nothing_to_do.endswith("has 2 programs of b4711")
     assert not list(real_host.context.package_dir.glob(".llamacpp/source-*"))
+
+
+def _member(name: str, mode: int = 0o644, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.mode, member.type, member.linkname, member.devmajor, member.devminor = mode, kind, link, 1, 3
+    return member
+
+
+def _fetched(members: list[tarfile.TarInfo], real_host: RealHost, folder: Path) -> Path:
+    archive, tree = folder / "source.tar", folder / "packages" / "source-1"
+    with tarfile.open(archive, "w") as tar:
+        for member in members:
+            tar.addfile(member)
+    Source(str(archive), 1).fetch(tree, real_host.context)
+    return tree
+
+
+def test_root_keeps_no_modes_of_an_archive(real_host: RealHost, tmp_path: Path) -> None:
+    members = [
+        _member("llama.cpp", 0o777, tarfile.DIRTYPE),
+        _member("llama.cpp/program", 0o6755),
+        _member("llama.cpp/CMakeLists.txt", 0o666),
+    ]
+    tree = _fetched(members, real_host, tmp_path)
+    modes = {path.name: path.stat().st_mode & 0o7022 for path in tree.rglob("*")}
+    assert modes == {"llama.cpp": 0, "program": 0, "CMakeLists.txt": 0}
+
+
+@pytest.mark.parametrize(
+    ("member", "told"),
+    [
+        (_member("llama.cpp/null", 0o666, tarfile.CHRTYPE), "neither a file, a folder nor a link"),
+        (_member("llama.cpp/pipe", 0o666, tarfile.FIFOTYPE), "neither a file, a folder nor a link"),
+        (_member("llama.cpp/../../out"), "ended with exit code 2"),
+        (_member("llama.cpp/passwd", 0o644, tarfile.LNKTYPE, "/etc/passwd"), "ended with exit code 2"),
+        (_member("llama.cpp/link/out"), "ended with exit code 2"),
+    ],
+    ids=["device", "pipe", "dots", "hard link", "through a link"],
+)
+def test_an_archive_that_reaches_outside_is_refused(
+    real_host: RealHost, tmp_path: Path, member: tarfile.TarInfo, told: str
+) -> None:
+    if member.ischr() and os.geteuid() != 0:
+        pytest.skip("only root makes devices")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    link = _member("llama.cpp/link", 0o777, tarfile.SYMTYPE, str(outside))
+    members = [_member("llama.cpp", 0o755, tarfile.DIRTYPE), link, member]
+    with pytest.raises(DependencyFailedError) as refusal:
+        _fetched(members, real_host, tmp_path)
+    assert told in str(refusal.value) + "".join(refusal.value.details)
+    assert not list(outside.iterdir())
+    assert not (tmp_path / "packages" / "source-1").exists()
 
 
 @needs_compiler

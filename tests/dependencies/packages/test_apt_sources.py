@@ -293,6 +293,7 @@ def test_what_to_do_about_dnf_s_words(output: str, told: str) -> None:
             "too old for this kernel",
         ),
         ("gcc: error: unrecognized command-line option '-ftrivial-auto-var-init=zero'", "built the kernel"),
+        ("*** Failed CC sanity check. Bailing out! ***", "built the kernel"),
         ("*** Unable to find the kernel source tree: kernel headers could not be found", "headers"),
         ("fatal error: error writing to /tmp/x.s: No space left on device", "free some space"),
         ("*** Failed PREEMPT_RT sanity check. Bailing out! ***", "without PREEMPT_RT"),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import ValidationError
 
+from agent.component.fetching_environment import pip_environment
 from agent.core.errors import DependencyFailedError, HostError
 from agent.facts import Facts, LocalHost
 from agent.facts.python import PYTHON
@@ -26,7 +27,6 @@ from dependencies.python.environment_installation import (
 from dependencies.python.pip import (
     PipProgress,
     masked,
-    pip_environment,
     pip_remedy,
     split_requirements,
     unfulfilled,

@@ -96,3 +96,39 @@ def test_empty_values_mean_no_wheel() -> None:
     assert asked.wheels == ()
     with pytest.raises(ValidationError, match="name what to install"):
         PythonEnvironmentInstallationParameters.model_validate({"packageName": "e", "wheels": ""})
+
+
+def test_metadata_without_an_end_are_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "engine-0.5.2-py3-none-any.whl"
+    head = b"Metadata-Version: 2.1\nRequires-Python: >=3.9\n"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
+        wheel.writestr("engine-0.5.2.dist-info/METADATA", head + b"\n" + b"x" * (64 << 20))
+    sizes: list[int | None] = []
+    read = zipfile.ZipExtFile.read
+
+    def noting(file: zipfile.ZipExtFile, size: int | None = -1) -> bytes:
+        sizes.append(size)
+        return read(file, size)
+
+    monkeypatch.setattr(zipfile.ZipExtFile, "read", noting)
+    fits(path)
+    assert sizes == [1 << 20]
+
+
+@pytest.mark.parametrize("damage", ["encrypted", "unknown compression", "broken data"])
+def test_a_wheel_that_cannot_be_read_is_named(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "engine-0.5.2-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
+        wheel.writestr("engine-0.5.2.dist-info/METADATA", "Requires-Python: >=3.9\n" * 50)
+    data = bytearray(path.read_bytes())
+    central = data.index(b"PK\x01\x02")
+    if damage == "encrypted":
+        data[6] |= 1
+        data[central + 8] |= 1
+    elif damage == "unknown compression":
+        data[8] = data[central + 10] = 99
+    else:
+        data[70:90] = bytes(20)
+    path.write_bytes(data)
+    with pytest.raises(HostError, match="cannot be read as a wheel"):
+        fits(path)

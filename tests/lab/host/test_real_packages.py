@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.lab.conftest import unavailable
+from tests.lab.conftest import require_tools, unavailable
 from tests.lab.host.debian_root import BOOKWORM, TRIXIE, debian_root
 
 if TYPE_CHECKING:
@@ -27,8 +27,9 @@ FURTHER_MODULES = ("drm", "modeset", "peermem", "uvm")
 
 
 def root_of(release: Release, tmp_path: Path) -> DebianRoot:
-    if os.geteuid() != 0 or not shutil.which("mmdebstrap"):
-        unavailable("needs root and mmdebstrap")
+    if os.geteuid() != 0:
+        unavailable("needs root")
+    require_tools({"mmdebstrap": "mmdebstrap"})
     folder = tmp_path / "root"
     folder.mkdir()
     return debian_root(release, folder)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.dependencies.rpm_lab import publish_rpms, repository_file
-from tests.lab.conftest import unavailable
+from tests.lab.conftest import require_tools, unavailable
 from tests.lab.host.agent_wheels import agent_wheel, dependency_wheels
 from tests.lab.host.debian_root import DebianRoot
 from tests.lab.host.web.apt_repository import signing_key
@@ -30,7 +30,14 @@ pytestmark = [
     pytest.mark.lab,
     pytest.mark.skipif(os.environ.get("VCAGENT_LAB") != "all", reason="takes minutes: make lab runs it"),
 ]
-PROGRAMS = ("mmdebstrap", "rpmbuild", "rpmsign", "createrepo_c", "modifyrepo_c", "gpg")
+PROGRAMS = {
+    "createrepo_c": "createrepo-c",
+    "gpg": "gnupg",
+    "mmdebstrap": "mmdebstrap",
+    "modifyrepo_c": "createrepo-c",
+    "rpmbuild": "rpm",
+    "rpmsign": "rpm",
+}
 USER = "Lab <lab@example.com>"
 ROCKY = 'ID="rocky"\nID_LIKE="rhel centos fedora"\nVERSION_ID="9.6"\nPRETTY_NAME="Rocky Linux 9.6"\n'
 FEDORA = 'ID=fedora\nVERSION_ID=44\nPRETTY_NAME="Fedora Linux 44 (Server Edition)"\n'
@@ -122,9 +129,11 @@ def make_root(kind: Kind, folder: Path) -> DebianRoot:
     root.run("python3", "-m", "venv", "/opt/vcagent")
     root.run("sh", "-c", "/opt/vcagent/bin/pip install --quiet --no-index /opt/wheels/*.whl")
     root.run("ln", "-s", "/opt/vcagent/bin/vcagent", "/usr/local/bin/vcagent")
-    # Debian's plugin adds a repository without a key, which dnf 4 then refuses.
-    if (local := folder / "etc/dnf/plugins/local.conf").exists():
-        local.write_text("[main]\nenabled = false\n[createrepo]\nenabled = false\n")
+    # Debian enables a plugin that adds a repository of installed packages. dnf 4 refuses it, as it
+    # has no key; in dnf 5 the plugin fails without createrepo_c, after the packages are installed.
+    for plugins in ("plugins", "libdnf5-plugins"):
+        if (local := folder / f"etc/dnf/{plugins}/local.conf").exists():
+            local.write_text("[main]\nname = local\nenabled = false\n[createrepo]\nenabled = false\n")
     for name in ("apt-get", "apt", "dpkg"):
         (folder / "usr/bin" / name).rename(folder / "opt" / name)
     if not (folder / "usr/bin/dnf").exists():
@@ -137,8 +146,9 @@ def make_root(kind: Kind, folder: Path) -> DebianRoot:
 @pytest.fixture(scope="module", params=KINDS)
 def rpm_root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RpmRoot]:
     kind = KINDS[request.param]
-    if os.geteuid() != 0 or not all(map(shutil.which, PROGRAMS)):
-        unavailable(f"needs root and {', '.join(PROGRAMS)}")
+    if os.geteuid() != 0:
+        unavailable("needs root")
+    require_tools(PROGRAMS)
     root = make_root(kind, tmp_path_factory.mktemp("root") / "root")
     served = root.path / "srv/rpms"
     served.mkdir(parents=True)

@@ -18,6 +18,7 @@ import pytest
 from agent.sinks import Delivering, flush
 from agent.sinks.delivering import Delivery
 from tests.lab.sinks.journals import context_of, filled
+from tests.lab.sinks.padded_frames import pad_frames
 from tests.lab.sinks.servers import Server, azurite, free_port, in_the_whole_lab, moto, of_debian
 
 if TYPE_CHECKING:
@@ -281,10 +282,12 @@ def test_event_hub(
     pytest.importorskip("proton")
     from agent.sinks.event_hubs import open_event_hubs
 
-    _pad_frames(monkeypatch)
+    pad_frames(monkeypatch.setattr)
     run = journal.path.parent
     (run / "logs").mkdir()
     lines = [{"timestamp": "2026-04-01T12:00:00Z", "event": "run started", "row": row} for row in range(5000)]
+    large = {**lines[0], "row": "large", "output": "x" * 1_200_000}  # a hub takes at most 1 MB
+    lines.insert(100, large)
     (run / "logs" / "vcagent.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     times = {"start": "2026-04-01T12:00:00Z", "end": "2026-04-01T12:00:01Z"}
     steps = [{"key": status, "type": "Tool", "status": status, **times} for status in ("done", "failed")]
@@ -300,6 +303,7 @@ def test_event_hub(
             return open_event_hubs(connection, context_of(journal))
 
         deliver_over_a_kill(journal, opened(), server, how, opened)
+        assert list(journal.refused_pieces(opened().name)) == ["log 0, entry 100"]
     metrics, traces = (
         [json.loads(line) for line in (tmp_path / f"{hub}.jsonl").read_text().splitlines()]
         for hub in ("telemetry-metrics", "telemetry-logs")
@@ -312,29 +316,6 @@ def test_event_hub(
     assert [event["customDimensions"]["metricName"] for event in outcomes] == ["Succeeded", "Failed"]
     assert [event["customDimensions"]["row"] for event in traces] == list(range(5000))
     gc.collect()  # azure-eventhub leaves sockets of failed attempts to the collector
-
-
-_FIELDS = {0x10: 10, 0x11: 8, 0x12: 14, 0x13: 11, 0x14: 11, 0x15: 6, 0x16: 3}
-"""Fields of open, begin, attach, flow, transfer, disposition and detach (AMQP 1.0, 2.7)."""
-
-
-def _pad_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give azure-eventhub frames with all their fields.
-
-    Proton omits null fields at the end, as AMQP allows; azure-eventhub reads the fields by position.
-    """
-    from azure.eventhub._pyamqp import _decode, _transport
-
-    decode = _decode.decode_frame
-
-    def padded(data: memoryview) -> tuple[int, list[Any]]:
-        kind, fields = decode(data)
-        payload = [fields.pop()] if kind == 0x14 else []
-        missing = _FIELDS.get(kind, 0) - len(fields)
-        return kind, [*fields, *[None] * missing, *payload]
-
-    monkeypatch.setattr(_decode, "decode_frame", padded)
-    monkeypatch.setattr(_transport, "decode_frame", padded)
 
 
 def test_node_exporter_shows_the_textfile(journal: Journal, tmp_path: Path) -> None:

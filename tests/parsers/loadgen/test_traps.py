@@ -122,7 +122,7 @@ def test_8_scientific_notation_and_the_summary_of_two_decimals_agree(edit: Edit,
     rewrite(summary, r"^(Completed tokens per second *: ).*", r"\g<1>1042113.42")
     output = parse_folder(folder)
     assert value(output, "tokens_per_second") == 1042110
-    assert validity(output) is Validity.VALID
+    assert "logs_disagree" not in codes(output)
 
 
 def test_9_an_underflown_time_does_not_move_the_end(edit: Edit) -> None:

@@ -337,6 +337,8 @@ def test_times_that_run_backwards_are_set_aside(changes: dict[str, Any], told: s
     assert metrics(output)["latency_max"].value == 0.4
 
 
+FIRST_WORDS = [0.001, 0.002, 0.003, *(0.3 + 0.005 * number for number in range(17))]
+"""Arrivals of three words, a pause, and the rest."""
 TEXT = {"text_bytes": 80, "output_tokens": 20, "arrivals_s": [0.02 * number for number in range(1, 21)]}
 
 
@@ -355,6 +357,10 @@ TEXT = {"text_bytes": 80, "output_tokens": 20, "arrivals_s": [0.02 * number for 
         ({"timings": {"predicted_n": 5}}, "timed_tokens"),
         ({"timings": {"predicted_ms": 900.0}}, "worked_longer"),
         ({"timings": {"prompt_n": 3}}, "prompt_cache"),
+        ({"blank_parts": 12}, "blank_parts"),
+        ({"oddities": ["doubled"]}, "doubled"),
+        ({"arrivals_s": FIRST_WORDS, "begins_crc32": [1, 2, 3, 4]}, "paused_alike"),
+        ({"timings": {"predicted_ms": 190.0, "predicted_per_second": 1000.0}}, "timed_rate"),
     ],
 )
 def test_a_server_that_cheats_makes_a_load_test_invalid(
@@ -367,6 +373,40 @@ def test_a_server_that_cheats_makes_a_load_test_invalid(
     assert judged(honest).validity is Validity.VALID
     output = judged([{**row, **changes} for row in honest])
     assert (output.validity, codes(output)) == (Validity.INVALID, {code})
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"arrivals_s": FIRST_WORDS}, "pause after their first words for most of their time"),
+        ({"arrivals_s": [0.398 + 1e-4 * number for number in range(20)]}, "close together at their end"),
+        ({"timings": {"predicted_ms": 19.0}}, "in less than half the time that they were streamed"),
+        ({"oddities": ["hidden_tokens"]}, "count tokens that they do not show"),
+        ({"oddities": ["retried"]}, "come from a gateway that tried before without success"),
+        ({"blank_parts": 8}, "40% of the parts of the streams are blanks"),
+    ],
+)
+def test_what_may_be_a_cheat_is_a_warning(changes: dict[str, Any], said: str, judged: Write) -> None:
+    rows = [
+        request(0.5 * number, prompt_crc32=number, text_crc32=number, **{**TEXT, "timings": {}, **changes})
+        for number in range(8)
+    ]
+    output = judged(rows)
+    assert (output.validity, codes(output)) == (Validity.VALID, set())
+    assert output.verdict
+    (warning,) = output.verdict.warnings
+    assert said in warning
+
+
+def test_a_few_replies_with_little_text_are_warned_of(judged: Write) -> None:
+    rows = [
+        request(0.5 * number, prompt_crc32=number, text_crc32=number, **{**TEXT, "timings": {}})
+        for number in range(8)
+    ]
+    output = judged([rows[0] | {"text_bytes": 8}, *rows[1:]])
+    assert output.validity is Validity.VALID
+    assert output.verdict
+    assert "1 of 8 replies have fewer bytes of text than tokens" in output.verdict.warnings[0]
 
 
 def test_replies_of_two_builds_are_warned_of(judged: Write) -> None:

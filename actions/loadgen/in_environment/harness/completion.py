@@ -20,6 +20,10 @@ _UNSENT = -1
 _MOST_UNSENT = 1000
 _MOST_WITHOUT_TEXT = 4
 """Maximum number of tokens in a row without text: three within a character, one that ends the answer."""
+_CACHED_NAMES = ("prompt_cache_hit_tokens", "cache_read_input_tokens", "cached_tokens")
+"""Fields of a usage for prompt tokens from a cache: DeepSeek's, Anthropic's through LiteLLM, Moonshot's."""
+_BUILD_NAMES = ("system_fingerprint", "provider")
+"""Fields of a reply that name its source: the build of the server, and OpenRouter's provider."""
 _FAILURES = ("abort", "error")
 """Values of finish_reason (of vLLM and SGLang) for an incomplete answer."""
 
@@ -33,14 +37,16 @@ class CompletionReader:
     Attributes:
         texts: the parts with text, in order.
         done: True after the stream has signalled its end.
-        input_tokens: prompt tokens counted by the engine; None if not reported.
+        input_tokens: prompt tokens counted by the engine; None if not reported, or reported as 0.
         cached_tokens: those from a prefix cache; None if not reported.
         finish_reason: reason for the end of the answer; None if not reported. Some proxies give one from the
             first part on; it shows an end only if a part with text before it had none.
         reply_id: the reply's id; None for none.
         model: the model named by the reply, or the first different one named by a part; None for none.
         oddities: signs that no honest reply has, by the names of ``reply_log``.
-        build: the server's system_fingerprint; None for none.
+        build: the server's system_fingerprint, and OpenRouter's provider; None for none.
+        date: the header by which the server reports its time; empty for none.
+        created_s: the time of creation that the first part names, in seconds since 1970; None for none.
         timings: llama.cpp's own timings of the request.
         token_ids: the answer's token ids, if they were requested; -1 for a token within a character, whose id
             llama.cpp does not stream.
@@ -55,7 +61,9 @@ class CompletionReader:
         self.finish_reason: str | None = None
         self.reply_id: str | None = None
         self.model: str | None = None
-        self.build: str | None = None
+        self._builds: dict[str, str] = {}
+        self.created_s: float | None = None
+        self.date = ""
         self.oddities: set[str] = set()
         self.timings: dict[str, Any] = {}
         self._went_on = False
@@ -64,6 +72,9 @@ class CompletionReader:
         self._parts_with_id = 0
         self._created_s = -math.inf
         self._output_tokens: int | None = None
+        self._reasoned = False
+        self._reasoning_tokens = self._rejected_tokens = 0
+        self._logprobs = 0
         self._texts_counted = 0
         self.token_ids: list[int] = []
         self._rest = b""
@@ -120,7 +131,9 @@ class CompletionReader:
             ) from error
 
     def _choice(self, choice: dict[str, Any]) -> None:
-        part = _said(choice) if self._chat else choice.get("text")
+        part = self._said(choice) if self._chat else choice.get("text")
+        if logprobs := choice.get("logprobs"):
+            self._logprobs += len(logprobs.get("content") or logprobs.get("tokens") or ())
         finish = choice.get("finish_reason") or None  # in parts before the end: "" from Ollama and SGLang
         if finish == "null":  # KoboldCpp
             finish = None
@@ -161,10 +174,7 @@ class CompletionReader:
             if self.model is not None:
                 self.oddities.add("models")
             self.model = _text(model, "model")
-        if (build := chunk.get("system_fingerprint")) and build != self.build:
-            if self.build is not None:
-                self.oddities.add("builds")
-            self.build = str(build)
+        self._source(chunk)
         # Azure's parts about content filters have an empty id and the time 0; TGI gives no id to any part.
         if reply_id := chunk.get("id"):
             self._parts_with_id += 1
@@ -173,9 +183,19 @@ class CompletionReader:
                 self.reply_id = str(reply_id)
         created_s = chunk.get("created")
         if created_s and created_s.__class__ in _NUMBERS:
+            if self.created_s is None and math.isfinite(created_s):
+                self.created_s = float(created_s)
             if created_s < self._created_s:
                 self.oddities.add("created_falls")
             self._created_s = created_s
+
+    def _source(self, chunk: dict[str, Any]) -> None:
+        """Record the build and the provider."""
+        for name in _BUILD_NAMES:
+            if build := str(chunk.get(name) or ""):
+                if self._builds.get(name, build) != build:
+                    self.oddities.add("builds")
+                self._builds[name] = build
 
     def _usage(self, usage: dict[str, Any]) -> None:
         tokens, told = _count(usage["completion_tokens"]), usage.get("prompt_tokens")
@@ -192,12 +212,20 @@ class CompletionReader:
             prompt = _count(told)
             if self.input_tokens and prompt and prompt != self.input_tokens:
                 self.oddities.add("prompt_differs")
-            self.input_tokens = prompt
+            self.input_tokens = prompt or self.input_tokens  # no prompt has 0 tokens: they were not counted
             if (total := usage.get("total_tokens")) is not None and _count(total) != tokens + prompt:
                 self.oddities.add("total_tokens")
-        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-        if cached is not None:
-            self.cached_tokens = max(_count(cached), self.cached_tokens or 0)
+        self._details(usage)
+
+    def _details(self, usage: dict[str, Any]) -> None:
+        """Record the tokens from a cache, and those that are not shown."""
+        details = usage.get("prompt_tokens_details") or {}
+        for cached in (details.get("cached_tokens"), *map(usage.get, _CACHED_NAMES)):
+            if cached is not None:
+                self.cached_tokens = max(_count(cached), self.cached_tokens or 0)
+        if of_answer := usage.get("completion_tokens_details"):
+            self._reasoning_tokens = _count(of_answer.get("reasoning_tokens") or 0)
+            self._rejected_tokens = _count(of_answer.get("rejected_prediction_tokens") or 0)
 
     def _timings(self, timings: dict[str, Any]) -> None:
         numbers = {name: value for name, value in timings.items() if value.__class__ in _NUMBERS}
@@ -221,6 +249,10 @@ class CompletionReader:
         tokens = self._output_tokens
         if tokens is None:
             return
+        if self._rejected_tokens or (self._reasoning_tokens and not self._reasoned):
+            self.oddities.add("hidden_tokens")
+        if self._logprobs and abs(self._logprobs - tokens) > _MOST_WITHOUT_TEXT:
+            self.oddities.add("logprobs")
         if self.token_ids and len(self.token_ids) != tokens:
             self.oddities.add("token_ids")
         if self.timings.get("predicted_n", tokens) != tokens:
@@ -247,7 +279,19 @@ class CompletionReader:
     @property
     def text(self) -> str:
         """The whole answer."""
-        return "".join(self.texts)
+        return whole_characters("".join(self.texts))
+
+    @property
+    def build(self) -> str | None:
+        """Build and provider that the reply names."""
+        return " ".join(self._builds.values()) or None
+
+    def _said(self, choice: dict[str, Any]) -> Any:
+        """Return the text of a chat's choice, whether reasoning or answer."""
+        message = choice.get("delta") or choice.get("message") or {}
+        reasoning = message.get("reasoning_content") or message.get("reasoning")
+        self._reasoned = self._reasoned or bool(reasoning)
+        return message.get("content") or reasoning
 
     def token_count(self) -> tuple[int, str]:
         """Return the output tokens and the counting method.
@@ -257,6 +301,16 @@ class CompletionReader:
         if self._output_tokens is not None:
             return self._output_tokens, "usage"
         return len(self.texts), "chunks"
+
+
+def whole_characters(text: str) -> str:
+    """Return a text with its surrogates joined: some servers send the halves of a character in two parts.
+
+    Half a character without the other half becomes U+FFFD.
+    """
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def is_blank(text: str) -> bool:
@@ -276,12 +330,6 @@ def _count(value: Any) -> int:
     if value.__class__ not in _NUMBERS or value < 0 or value != int(value):
         raise ValueError(f"{value!r} tokens")
     return int(value)
-
-
-def _said(choice: dict[str, Any]) -> Any:
-    """Return the text of a chat's choice, whether reasoning or answer."""
-    message = choice.get("delta") or choice.get("message") or {}
-    return message.get("content") or message.get("reasoning_content") or message.get("reasoning")
 
 
 def _engine_error(text: bytes) -> HarnessError:

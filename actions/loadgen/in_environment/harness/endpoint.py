@@ -17,6 +17,15 @@ if TYPE_CHECKING:
 
 _SHOWN = 300
 _HIT = re.compile(r"(\b|_)hit\b")
+_USUAL_TRIES = {
+    "x-litellm-attempted-retries": 0,
+    "x-litellm-attempted-fallbacks": 0,
+    "x-portkey-retry-attempt-count": 0,
+    "cf-aig-step": 0,
+    "x-envoy-attempt-count": 1,
+    "ngrok-aig-attempts": 1,
+}
+"""Headers by which gateways count tries, with the number for a reply at the first try."""
 
 
 def is_like(served: str, wanted: str) -> bool:
@@ -38,6 +47,15 @@ def stored(headers: Iterable[tuple[str, str]]) -> str:
         if kind == "age" or (
             "cache" in kind and (_HIT.search(said) or (kind.endswith("hit") and said == "true"))
         ):
+            return f"{name}: {value}"
+    return ""
+
+
+def retried(headers: Iterable[tuple[str, str]]) -> str:
+    """Return the header by which a gateway reports that an earlier try failed; empty if none does."""
+    for name, value in headers:
+        usual = _USUAL_TRIES.get(name.lower())
+        if usual is not None and value.strip().isdigit() and int(value) > usual:
             return f"{name}: {value}"
     return ""
 

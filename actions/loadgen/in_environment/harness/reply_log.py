@@ -9,9 +9,11 @@ import random
 import re
 from collections import Counter
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from .completion import is_blank
+from .completion import is_blank, whole_characters
 from .endpoint import is_like
 
 if TYPE_CHECKING:
@@ -30,7 +32,20 @@ _LONG_PAUSE_S = 0.02
 _MOSTLY = 0.5
 _SLACK_S = 0.01
 _SLACK_SHARE = 1.1
+_FIRST_PARTS = 4
+"""The share of an answer's tokens, as a divisor, within which a pause counts as one after the first words."""
+_GATHERED_SHARE = 0.95
+_GATHERED_S_PER_TOKEN = 150e-6
+"""A proxy that waits for a whole answer sends its parts faster than this, after this share of the time."""
 _WORDS_OF_LOOP = 8
+_DATE_SLACK_S = 60.0
+_CREATED_SLACK_S = 2.0
+_DISTINCT_TIMES = 4
+"""Minimum number of different times of creation that show that a server tells the time."""
+_CUT_PROMPTS = 3
+_CUT_SHARE = 0.05
+_CUT_RATIO = 1.5
+"""Prompts with the same, largest number of tokens may have been cut if their lengths differ by this."""
 _WITHHELD = frozenset({"content_filter", "tool_calls", "function_call"})
 _KEPT_TEXTS = 64
 _SHOWN = 60
@@ -53,9 +68,8 @@ class Reply:
         tokens: its output tokens.
         source: the method by which they were counted.
         sent: time of sending the request.
-        first: arrival of the first bytes with text; None if the reply is not streamed, or has no text.
-        second: arrival of the next such bytes; None if there are none.
-        last: arrival of the last such bytes.
+        moments: arrivals of bytes with text, each with the number of parts so far: the first ones, and the
+            last one; empty if the reply is not streamed, or has no text.
         ended: time at which the answer was complete.
     """
 
@@ -65,9 +79,7 @@ class Reply:
     tokens: int
     source: str
     sent: float
-    first: float | None
-    second: float | None
-    last: float | None
+    moments: tuple[tuple[float, int], ...]
     ended: float
 
 
@@ -88,8 +100,12 @@ class ReplyLog:
         self._names = dict.fromkeys(models, True)
         self._max_tokens = max_tokens
         self._distinct = distinct
-        self._seen: dict[int, tuple[int | None, str | None]] = {}
-        """Prompt tokens and id of the first reply to each sample."""
+        self._seen: dict[int, tuple[int | None, str | None, float | None, float]] = {}
+        """Prompt tokens, id, time of creation and end of the first reply to each sample."""
+        self._created_s: set[float] = set()
+        """Some of the times of creation."""
+        self._date = "", 0.0
+        """The last Date header, and its seconds since 1970."""
         self._owners: dict[int, int] = {}
         """Sample to which a text, by its hash, was the first answer."""
         self._build: str | None = None
@@ -114,6 +130,10 @@ class ReplyLog:
             counts.pop(
                 "same_id", None
             )  # an engine that does not number replies gives no information by equal ids
+        if len(self._created_s) < _DISTINCT_TIMES:
+            counts.pop("same_created", None)  # a server that does not tell the time
+        if cut := self._cut_prompts():
+            counts["prompts_cut"] = cut
         if self._first_parts and len(self._seen) > 1:
             most = max(self._first_parts.values())
             counts["paused_alike"] = most if most > 1 else 0
@@ -146,7 +166,9 @@ class ReplyLog:
                 self.count("other_build", f"{reader.build} after {self._build}")
             self._build = reader.build
         self._note_said(reply.index, reader, tokens)
-        self._note_prompt(reply.index, reader)
+        self._note_prompt(reply)
+        self._note_created(reply)
+        self._note_parts(reply)
         self._note_text(reply)
         self._note_times(reply)
 
@@ -154,7 +176,7 @@ class ReplyLog:
         """Count one case, and keep the first as an example."""
         self.counts[name] += 1
         if example and name not in self.examples:
-            self.examples[name] = example[:_SHOWN]
+            self.examples[name] = whole_characters(example[:_SHOWN])
 
     def _note_said(self, index: int, reader: CompletionReader, tokens: int) -> None:
         model, finish = reader.model, reader.finish_reason
@@ -179,7 +201,8 @@ class ReplyLog:
             self._names[model] = known
         return known
 
-    def _note_prompt(self, index: int, reader: CompletionReader) -> None:
+    def _note_prompt(self, reply: Reply) -> None:
+        index, reader = reply.index, reply.reader
         told, reply_id = reader.input_tokens, reader.reply_id
         if told is not None:
             sample = self._samples[index]
@@ -193,28 +216,58 @@ class ReplyLog:
             self._some_id = self._some_id or reply_id
         known = self._seen.get(index)
         if known is None:
-            self._seen[index] = told, reply_id
+            self._seen[index] = told, reply_id, reader.created_s, reply.ended
             return
         if told is not None and known[0] is not None and known[0] != told:
             self.count("prompt_varies", f"{known[0]}, then {told} tokens")
         if reply_id is not None and known[1] == reply_id:
             self.count("same_id", reply_id)
 
-    def _note_text(self, reply: Reply) -> None:
-        text, tokens, parts = reply.reader.text, reply.tokens, reply.reader.texts
-        if reply.first is not None:
+    def _note_created(self, reply: Reply) -> None:
+        """Record a reply that was created before it was requested: a stored one."""
+        created_s, date = reply.reader.created_s, reply.reader.date
+        if created_s is None:
+            return
+        if len(self._created_s) < _DISTINCT_TIMES:
+            self._created_s.add(created_s)
+        _, _, first_s, ended = self._seen[reply.index]
+        if created_s == first_s and reply.sent > ended + _CREATED_SLACK_S:
+            self.count("same_created", f"{created_s:.0f}")
+        if not date:
+            return
+        if date != self._date[0]:
+            self._date = date, _seconds(date)
+        early_s = self._date[1] - created_s
+        if early_s > reply.ended - reply.sent + _DATE_SLACK_S:
+            self.count("created_before", f"{early_s:.0f} s earlier")
+
+    def _cut_prompts(self) -> int:
+        """Return the number of prompts with the largest number of tokens if their lengths differ widely."""
+        told = {index: seen[0] for index, seen in self._seen.items() if seen[0]}
+        most = max(told.values(), default=0)
+        lengths = [len(self._samples[index].prompt) for index, tokens in told.items() if tokens == most]
+        are_many = len(lengths) >= max(_CUT_PROMPTS, _CUT_SHARE * len(told))
+        return len(lengths) if are_many and max(lengths) > _CUT_RATIO * min(lengths) else 0
+
+    def _note_parts(self, reply: Reply) -> None:
+        """Add up the parts, and choose some texts to keep."""
+        tokens, parts = reply.tokens, reply.reader.texts
+        if reply.moments:
             self.sums["streamed_tokens"] += tokens
             self.sums["parts"] += len(parts)
+            # A part that ends with a letter or a digit is visible.
+            self.sums["blank_parts"] += sum(is_blank(part) for part in parts if not part[-1].isalnum())
         if reply.source == "chunks":
             self.sums["counted_parts"] += len(parts)
-            self.sums["blank_parts"] += sum(map(is_blank, parts))
         elif len(parts) > tokens:
             self.count("more_parts", f"{len(parts)} parts of {tokens} tokens")
-        replies = self.sums["replies"]
         if len(self.kept) < _KEPT_TEXTS:
-            self.kept.append((text, tokens))
-        elif (place := int(self._random.random() * replies)) < _KEPT_TEXTS:
-            self.kept[place] = text, tokens
+            self.kept.append((reply.reader.text, tokens))
+        elif (place := int(self._random.random() * self.sums["replies"])) < _KEPT_TEXTS:
+            self.kept[place] = reply.reader.text, tokens
+
+    def _note_text(self, reply: Reply) -> None:
+        text, tokens = reply.reader.text, reply.tokens
         if not tokens:
             return
         if is_blank(text):
@@ -223,6 +276,10 @@ class ReplyLog:
             self.count("error_text", text)
         elif self._distinct and tokens >= _ENOUGH_TOKENS:
             self._compare(reply.index, text)
+            if tokens >= _ENOUGH_FOR_PACE and len(reply.data) < tokens:
+                self.count("little_text", f"{tokens} tokens, {len(reply.data)} bytes: {text}")
+            if is_doubled(reply.reader.texts if reply.moments else text.split()):
+                self.count("doubled", text)
 
     def _compare(self, index: int, text: str) -> None:
         """Record an answer that equals another one or the prompt, or repeats one word."""
@@ -251,16 +308,43 @@ class ReplyLog:
         least_s = tokens * _LEAST_S_PER_TOKEN
         if took_s < least_s:
             self.count("too_fast", f"{tokens} tokens in {took_s * 1e3:.3g} ms")
-        first, second, last = reply.first, reply.second, reply.last
-        if first is None or last is None or tokens < _ENOUGH_FOR_PACE:
+        if not reply.moments or tokens < _ENOUGH_FOR_PACE:
             return
         self.sums["streamed"] += 1
-        if second is None or last - first < least_s:
-            self.count("burst", f"{tokens} tokens within {(last - first) * 1e3:.3g} ms")
-        elif second - first > max(_LONG_PAUSE_S, _MOSTLY * (last - first)):
-            blank = is_blank(reply.reader.texts[0])
-            self.count(
-                "paused_blank" if blank else "paused", f"{second - first:.3g} s of {last - first:.3g} s"
-            )
-            if not blank:
-                self._first_parts[reply.reader.texts[0]] += 1
+        first, last = reply.moments[0][0], reply.moments[-1][0]
+        streamed_s = last - first
+        if len(reply.moments) == 1 or streamed_s < least_s:
+            self.count("burst", f"{tokens} tokens within {streamed_s * 1e3:.3g} ms")
+        elif streamed_s < tokens * _GATHERED_S_PER_TOKEN and first - reply.sent > _GATHERED_SHARE * took_s:
+            self.count("gathered", f"{tokens} tokens within {streamed_s * 1e3:.3g} ms of {took_s:.3g} s")
+        else:
+            self._note_pause(reply)
+
+    def _note_pause(self, reply: Reply) -> None:
+        """Record a pause after the first words for most of the stream's time."""
+        streamed_s = reply.moments[-1][0] - reply.moments[0][0]
+        long_s = max(_LONG_PAUSE_S, _MOSTLY * streamed_s)
+        for place, ((before, parts), (after, _)) in enumerate(pairwise(reply.moments)):
+            if after - before <= long_s or (place and parts * _FIRST_PARTS > reply.tokens):
+                continue
+            begin = "".join(reply.reader.texts[:parts])
+            kind = "paused_blank" if is_blank(begin) else "halted" if place else "paused"
+            self.count(kind, f"{after - before:.3g} s of {streamed_s:.3g} s")
+            if kind != "paused_blank":
+                self._first_parts[begin] += 1
+
+
+def is_doubled(parts: Sequence[str]) -> bool:
+    """Return True if each part of an answer is sent twice."""
+    end = len(parts) // 2 * 2
+    if end < _ENOUGH_TOKENS or parts[0] != parts[1] or len(set(parts)) <= 2:  # noqa: PLR2004 - a loop
+        return False
+    return list(parts[0:end:2]) == list(parts[1:end:2])
+
+
+def _seconds(date: str) -> float:
+    """Return the seconds since 1970 of an HTTP date; 0 if it is not one."""
+    try:
+        return parsedate_to_datetime(date).timestamp()
+    except (ValueError, TypeError, OverflowError):
+        return 0.0

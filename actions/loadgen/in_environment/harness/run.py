@@ -282,7 +282,7 @@ class Run:
             self._failure.set_exception(error)
 
     def _on_signal(self, number: signal.Signals) -> None:
-        self.fail(HarnessError("interrupted", f"stopped by {signal.Signals(number).name}", "start it again"))
+        self.fail(HarnessError("interrupted", f"stopped by {signal.Signals(number).name}", "resume the run"))
 
     def _on_unhandled(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")

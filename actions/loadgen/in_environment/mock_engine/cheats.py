@@ -462,6 +462,164 @@ def _hit_of_a_cache(answer: Answer) -> None:
     answer.headers = "X-Cache: HIT from proxy\r\n"
 
 
+@_cheat
+def _each_part_twice(answer: Answer) -> None:
+    """Send half of the tokens, each of them twice."""
+    answer.parts = [part for part in answer.parts[: len(answer.parts) // 2] for _ in (1, 2)]
+
+
+@_cheat
+def _invisible_rest(answer: Answer) -> None:
+    """Send the answer in two parts, and zero-width characters between them in place of tokens."""
+    count = len(answer.parts)
+    answer.parts = [answer.parts[0], *["\u200b"] * (count - 2), "".join(answer.parts[1:])]
+
+
+@_cheat
+def _words_first(answer: Answer) -> None:
+    """Send the same three words at once and the tokens later."""
+    answer.parts[:3] = [" Well", " then", " so"]
+    answer.pauses = {3: 0.5}
+
+
+@_cheat
+def _words_of_prompt_first(answer: Answer) -> None:
+    """Send the prompt's first words at once and the tokens later."""
+    answer.parts[:3] = [f" {word}" for word in (*answer.prompt[1::-1], answer.prompt[2])]
+    answer.pauses = {3: 0.5}
+
+
+@_cheat
+def _role_then_burst(answer: Answer) -> None:
+    """Send the role at once, and all tokens later in one part."""
+    _role_only_first(answer)
+    _one_chunk(answer)
+
+
+@_cheat
+def _hidden_reasoning(answer: Answer) -> None:
+    """Count the tokens of reasoning that is not sent."""
+    if answer.usage is not None:
+        answer.usage["completion_tokens_details"] = {"reasoning_tokens": 4}
+    del answer.parts[:4]
+
+
+@_cheat
+def _rejected_prediction(answer: Answer) -> None:
+    """Count the tokens of a draft that was rejected."""
+    if answer.usage is not None:
+        answer.usage["completion_tokens_details"] = {"rejected_prediction_tokens": 4}
+    del answer.parts[:4]
+
+
+@_cheat
+def _cache_by_another_name(answer: Answer) -> None:
+    """Report the prompt's cached tokens in DeepSeek's field only."""
+    if answer.usage is not None:
+        answer.usage.pop("prompt_tokens_details")
+        answer.usage["prompt_cache_hit_tokens"] = 8
+
+
+@_cheat
+def _logprobs_of_fewer(answer: Answer) -> None:
+    """Send the probabilities of half as many tokens as are counted."""
+    answer.edits = {
+        place: {"choices": [{"index": 0, "text": part, "logprobs": {"tokens": [part]}}]}
+        for place, part in enumerate(answer.parts[::2])
+    }
+
+
+@_cheat
+def _created_of_first_reply(answer: Answer) -> None:
+    """Send the stored reply to an earlier, equal prompt with an id of its own, but the old time."""
+    created = 1_700_000_000 + zlib.crc32(" ".join(answer.prompt).encode()) % 1000
+    answer.edits = {place: {"created": created} for place in range(len(answer.parts) + 2)}
+
+
+@_cheat
+def _created_long_ago(answer: Answer) -> None:
+    """Send replies that were made an hour before they were asked for."""
+    answer.headers = "Date: Wed, 15 Nov 2023 00:00:00 GMT\r\n"
+    answer.edits = {
+        place: {"created": 1_700_002_800 - answer.number} for place in range(len(answer.parts) + 2)
+    }
+
+
+@_cheat
+def _fallback(answer: Answer) -> None:
+    """Act as a gateway that let another model answer under the requested name."""
+    answer.headers = "x-litellm-attempted-fallbacks: 1\r\n"
+
+
+@_cheat
+def _retried_by_gateway(answer: Answer) -> None:
+    """Act as a gateway that hides failures by retrying."""
+    answer.headers = "x-portkey-retry-attempt-count: 2\r\n"
+
+
+@_cheat
+def _providers_in_turn(answer: Answer) -> None:
+    """Let two providers answer in turn."""
+    provider = "Alpha" if answer.number % 2 else "Beta"
+    answer.edits = {place: {"provider": provider} for place in range(len(answer.parts) + 2)}
+
+
+@_cheat
+def _few_words_now_and_then(answer: Answer) -> None:
+    """Claim all tokens, but send two short ones with every fifth reply."""
+    if answer.number % 5 == 0:
+        answer.parts = [" ok", f" {answer.number}"]
+
+
+@_cheat
+def _usage_of_another_reply(answer: Answer) -> None:
+    """Send the token counts of another reply, which was shorter or longer."""
+    count = len(answer.parts)
+    answer.cut(1 if answer.number % 2 else 1 / 2)
+    answer.claim(count / 2 if answer.number % 2 else count)
+
+
+@_cheat
+def _cache_for_similar_prompts(answer: Answer) -> None:
+    """Send the same answer to prompts that differ in one word."""
+    alike = [word for word in answer.prompt if not word.isdigit()]
+    answer.parts = words_of(" ".join(alike), len(answer.parts))
+
+
+@_cheat
+def _same_id_for_two(answer: Answer) -> None:
+    """Draw ids at random from a thousand, as Ollama does."""
+    answer.reply_id = f"chatcmpl-{zlib.crc32(str(answer.number).encode()) % 999}"
+
+
+@_cheat
+def _split_characters(answer: Answer) -> None:
+    """Send the two halves of a character in two parts."""
+    answer.parts[2:4] = ["\ud83d", "\ude00"]
+
+
+@_cheat
+def _no_prompt_tokens(answer: Answer) -> None:
+    """Count 0 prompt tokens."""
+    if answer.usage is not None:
+        answer.usage["prompt_tokens"] = 0
+
+
+@_cheat
+def _early_stop(answer: Answer) -> None:
+    """End every fourth answer after half of its tokens, as if the model had ended it."""
+    if answer.number % 4 == 0:
+        answer.cut(1 / 2)
+        answer.claim(len(answer.parts))
+        answer.finish = "stop"
+
+
+@_cheat
+def _computed_too_fast(answer: Answer) -> None:
+    """Claim a tenth of the time that the answer took."""
+    answer.timings = {"predicted_n": len(answer.parts), "predicted_ms": 5.0, "predicted_per_second": 3200.0}
+
+
 def _from_half(answer: Answer, **fields: Any) -> None:
     """Change fields of all events from the middle of the answer on."""
     count = len(answer.parts)

@@ -196,7 +196,8 @@ class MockServer:
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nnot JSON!")
             return
         content = answer.event("".join(answer.parts), "abort" if fault == "abort" else answer.finish)
-        _reply(writer, 200, {**content, **answer.last()}, answer.headers)
+        edits = {name: value for name, value in answer.edits.get(0, {}).items() if name != "choices"}
+        _reply(writer, 200, {**content, **answer.last(), **edits}, answer.headers)
 
     async def _stream(self, answer: Answer, fault: str, writer: asyncio.StreamWriter) -> None:
         options, parts = self._options, answer.parts

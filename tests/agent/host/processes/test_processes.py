@@ -87,6 +87,14 @@ def test_failure_carries_the_last_lines_and_the_log(processes: LocalProcesses, l
     assert str(log) in str(error.value)
 
 
+def test_reports_of_progress_are_not_part_of_an_error(processes: LocalProcesses, log: Path) -> None:
+    event = '{"event": "progress", "done": 1, "total": 2}'
+    with pytest.raises(ActionFailedError) as error:
+        processes.run(f"echo broken; for n in $(seq 30); do echo '{event}'; done; exit 3", log=log)
+    assert error.value.details == ("broken",)
+    assert event in log.read_text()
+
+
 def test_a_program_that_does_not_exist(processes: LocalProcesses, log: Path) -> None:
     with pytest.raises(ActionFailedError, match="no-such-program cannot be run: No such file"):
         processes.run(["no-such-program"], log=log)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
-from ..completion import CompletionReader
-from ..endpoint import api_key, base_url, is_like, listed, stored
+from ..completion import CompletionReader, whole_characters
+from ..endpoint import api_key, base_url, is_like, listed, retried, stored
 from ..errors import HarnessError
 from ..recount import recount, recount_at_server
 from ..reply_log import Reply, ReplyLog
@@ -33,8 +33,8 @@ _LOADING = 503
 _OK = 200
 _LAST_WORDS_S = 1.0
 _AT_SERVER = 16
-_MOMENTS = 3
-"""Number of arrival times kept for the text of a reply: of the first, second and last part."""
+_MOMENTS = 9
+"""Number of arrival times kept for the text of a reply: of its first blocks of text, and of the last one."""
 _WITH_TOKEN_IDS = {"return_token_ids": True, "return_tokens": True, "verbose": True}
 """Fields by which vLLM (the first one) and llama.cpp's server send an answer's token ids."""
 _CLOSING = {"llamacpp"}
@@ -136,7 +136,8 @@ class OpenAIBackend:
         }
 
     def _open(self, connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
-        headers = {"Content-Type": "application/json"}
+        # A gateway that compresses a stream gathers its parts.
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
         timeout = aiohttp.ClientTimeout(total=self._context.sample_timeout_s)
@@ -254,13 +255,16 @@ class OpenAIBackend:
                     raise self._http_error(response.status, await response.read())
                 if said := stored(response.headers.items()):
                     self._replies.count("stored", said)
+                if said := retried(response.headers.items()):
+                    self._replies.count("retried", said)
+                reader.date = response.headers.get("Date", "")
                 if self._stream:
                     await self._read_stream(
                         response, reader, sink, sample_id=sample_id, index=index, sent=sent
                     )
                 else:
                     reader.whole(await response.read())
-                    self._complete(reader, sample_id, index, [sent], sink)
+                    self._complete(reader, sample_id, index, (sent, []), sink)
         except asyncio.TimeoutError as error:
             raise HarnessError(
                 "timeout",
@@ -302,7 +306,8 @@ class OpenAIBackend:
     ) -> None:
         """Report the first token when its part arrives, and the answer when the stream ends."""
         noted: frozenset[str] | None = None
-        parts, moments = 0, [sent]
+        parts = 0
+        moments: list[tuple[float, int]] = []
         try:
             async for data in response.content.iter_any():
                 reader.feed(data)
@@ -311,11 +316,11 @@ class OpenAIBackend:
                         sink.first_token(sample_id, self._data(reader, reader.texts[0]))
                     parts = len(reader.texts)
                     if len(moments) > _MOMENTS:
-                        moments[-1] = perf_counter()
+                        moments[-1] = perf_counter(), parts
                     else:
-                        moments.append(perf_counter())
+                        moments.append((perf_counter(), parts))
                 if reader.done and noted is None:
-                    self._complete(reader, sample_id, index, moments, sink)
+                    self._complete(reader, sample_id, index, (sent, moments), sink)
                     noted = frozenset(reader.oddities)
         finally:  # the server may have sent more after the end
             if noted is not None:
@@ -324,10 +329,15 @@ class OpenAIBackend:
                     self._replies.count(name, reader.reply_id or "")
         reader.check_end()
         if noted is None:
-            self._complete(reader, sample_id, index, moments, sink)
+            self._complete(reader, sample_id, index, (sent, moments), sink)
 
     def _complete(
-        self, reader: CompletionReader, sample_id: int, index: int, moments: list[float], sink: Sink
+        self,
+        reader: CompletionReader,
+        sample_id: int,
+        index: int,
+        times: tuple[float, list[tuple[float, int]]],
+        sink: Sink,
     ) -> None:
         """Report a whole answer.
 
@@ -335,9 +345,11 @@ class OpenAIBackend:
             reader: the content of the answer.
             sample_id: LoadGen's id of the sample.
             index: the sample's index in the data set.
-            moments: times of sending the request, and of the first, second and last text.
+            times: time of sending the request; arrivals of text, each with the number of parts so far: the
+                first ones, and the last.
             sink: the destination.
         """
+        sent, moments = times
         tokens, source = reader.token_count()
         if not self._stream and source != "usage":
             raise HarnessError(
@@ -345,16 +357,13 @@ class OpenAIBackend:
                 "the engine's reply has no usage, so its tokens cannot be counted",
                 "set the backend's stream to true: the parts of the stream are counted then",
             )
-        if self._stream and len(moments) == 1 and tokens:
+        if self._stream and not moments and tokens:
             # tokens without text: the client first sees them at the end
             sink.first_token(sample_id, self._data(reader, ""))
         sink.complete(sample_id, self._data(reader, reader.text), tokens)
         ended = perf_counter()
-        sent, *texts = moments
-        first, second = (*texts[:2], None, None)[:2]
-        last = texts[-1] if texts else None
         data = reader.text.encode()
-        self._replies.note(Reply(index, reader, data, tokens, source, sent, first, second, last, ended))
+        self._replies.note(Reply(index, reader, data, tokens, source, sent, tuple(moments), ended))
         self.stats.count_input(reader.input_tokens, reader.cached_tokens)
         sources = self.stats.token_count_sources
         sources[source] = sources.get(source, 0) + 1
@@ -366,7 +375,7 @@ class OpenAIBackend:
             HarnessError: (``no_token_ids``) if token ids are needed, and the engine sends none.
         """
         if not self._settings.token_ids:
-            return text.encode()
+            return whole_characters(text).encode()
         if text and not reader.token_ids:
             raise HarnessError(
                 "no_token_ids",

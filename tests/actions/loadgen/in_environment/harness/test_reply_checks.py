@@ -101,7 +101,7 @@ def test_each_sample_may_ask_for_a_length_of_its_own() -> None:
         usage = {"completion_tokens": 3, "prompt_tokens": 1}
         choice = {"text": "x y z", "finish_reason": "length"}
         reader.whole(json.dumps({"model": "m", "choices": [choice], "usage": usage}).encode())
-        log.note(Reply(index, reader, b"x y z", 3, "usage", 0.0, None, None, None, 1.0))
+        log.note(Reply(index, reader, b"x y z", 3, "usage", 0.0, (), 1.0))
     assert (log.counts["too_long"], log.counts["short_of_length"]) == (1, 1)
 
 
@@ -126,7 +126,7 @@ def test_tokens_of_a_prompt_are_those_that_were_sent() -> None:
     usage = {"prompt_tokens": 2, "completion_tokens": 1}
     choice = {"text": "x", "finish_reason": "stop"}
     reader.whole(json.dumps({"model": "M", "choices": [choice], "usage": usage}).encode())
-    log.note(Reply(0, reader, b"x", 1, "usage", 0, None, None, None, 1))
+    log.note(Reply(0, reader, b"x", 1, "usage", 0, (), 1))
     assert log.as_json()["counts"] == {"prompt_tokens": 1}
 
 
@@ -137,13 +137,155 @@ def test_an_engine_that_numbers_no_reply_is_not_blamed() -> None:
             reader = CompletionReader()
             choice = {"text": "x", "finish_reason": "stop"}
             reader.whole(json.dumps({"id": reply_id, "model": "m", "choices": [choice]}).encode())
-            log.note(Reply(place % 2, reader, b"x", 1, "usage", 0, None, None, None, 1))
+            log.note(Reply(place % 2, reader, b"x", 1, "usage", 0, (), 1))
         counts: dict[str, int] = log.as_json()["counts"]
         return counts
 
     assert ids("same", "same", "same", "same") == {}
     assert ids("a", "b", "c", "d") == {}
     assert ids("a", "b", "a", "b") == {"same_id": 2}
+
+
+def logged(*replies: Reply, prompts: tuple[str, ...] = ("p", "q")) -> dict[str, int]:
+    """Return the counts of a log of some replies."""
+    samples = [Sample(str(number), prompt) for number, prompt in enumerate(prompts)]
+    log = ReplyLog(samples, ["m"], 64, distinct=True)
+    for reply in replies:
+        log.note(reply)
+    counts: dict[str, int] = log.as_json()["counts"]
+    return counts
+
+
+def answered(
+    index: int, *, sent: float = 0.0, ended: float = 1.0, moments: tuple[Any, ...] = (), **told: Any
+) -> Reply:
+    """Return a reply of 20 words, each of them a token."""
+    reader = CompletionReader()
+    reader.date = told.pop("date", "")
+    prompt = told.pop("prompt_tokens", 5)
+    text = told.pop("text", " ".join(f"word{index}{number}" for number in range(20)))
+    usage = {"prompt_tokens": prompt, "completion_tokens": 20}
+    choice = {"text": text, "finish_reason": "stop"}
+    reader.whole(json.dumps({"model": "m", "choices": [choice], "usage": usage, **told}).encode())
+    if moments:
+        reader.texts = [f"{word} " for word in text.split()]
+    return Reply(index, reader, text.encode(), 20, "usage", sent, moments, ended)
+
+
+def test_a_reply_created_with_an_earlier_one_was_stored() -> None:
+    def at(*seconds: tuple[int, float, int]) -> dict[str, int]:
+        return logged(
+            *(answered(index, sent=sent, ended=sent + 1, created=made) for index, sent, made in seconds),
+            prompts=tuple("abcdefg"),
+        )
+
+    others = [(1, 1.0, 101), (2, 2.0, 102), (3, 3.0, 103)]
+    assert at((0, 0.0, 100), *others, (0, 9.0, 100)) == {"same_created": 1}
+    assert at((0, 0.0, 100), *others, (0, 2.0, 100)) == {}, "requested at the same time"
+    assert at((0, 0.0, 100), *others, (0, 9.0, 109)) == {}
+    assert at(*((index, 9.0 * place, 100) for place, index in enumerate((0, 1, 0, 1)))) == {}, (
+        "always the same"
+    )
+
+
+def test_a_reply_may_be_made_as_long_before_its_date_as_it_took() -> None:
+    date = "Wed, 15 Nov 2023 00:00:00 GMT"
+    made = 1_700_006_400
+    assert logged(answered(0, date=date, created=made)) == {}
+    assert logged(answered(0, date=date, created=made - 50)) == {}
+    assert logged(answered(0, date=date, created=made - 100, ended=90.0)) == {}
+    assert logged(answered(0, date=date, created=made - 100)) == {"created_before": 1}
+    assert logged(answered(0, date="yesterday", created=made - 100)) == {}
+    assert logged(answered(0, created=made - 100)) == {}
+
+
+def test_prompts_of_different_lengths_with_the_same_largest_count_were_cut() -> None:
+    prompts = tuple("word " * words for words in (100, 200, 300, 20, 30))
+
+    def counted(*tokens: int) -> dict[str, int]:
+        return logged(
+            *(answered(index, prompt_tokens=told) for index, told in enumerate(tokens)), prompts=prompts
+        )
+
+    assert counted(64, 64, 64, 20, 30) == {"prompts_cut": 3}
+    assert counted(100, 200, 300, 20, 30) == {}
+    assert counted(64, 64, 63, 20, 30) == {}, "only two"
+    assert (
+        logged(*(answered(index, prompt_tokens=9) for index in range(3)), prompts=("abc", "abd", "abe")) == {}
+    )
+
+
+def test_tokens_that_come_close_together_at_the_end_were_gathered() -> None:
+    def paced(first: float, each: float) -> dict[str, int]:
+        moments = tuple((first + each * place, place + 1) for place in range(20))
+        return logged(answered(0, moments=moments, ended=moments[-1][0]))
+
+    assert paced(1.0, 1e-4) == {"gathered": 1}
+    assert paced(1.0, 1e-5) == {"burst": 1}
+    assert paced(1.0, 1e-3) == {}
+    assert paced(0.02, 1e-4) == {}, "an engine that is that fast"
+
+
+@pytest.mark.parametrize(
+    ("words", "pause_at", "found"),
+    [
+        ("Well then so", 3, {"halted", "paused_alike"}),
+        ("Well", 1, {"paused", "paused_alike"}),
+        ("", 3, {"halted"}),
+        ("", 1, {"paused"}),
+        ("", 8, set()),
+    ],
+    ids=["same words", "same word", "own words", "own word", "in the middle"],
+)
+def test_a_pause_after_the_first_words_is_noted(words: str, pause_at: int, found: set[str]) -> None:
+    moments = tuple((0.01 * place + (place >= pause_at), place + 1) for place in range(20))
+    replies = []
+    for index in range(2):
+        begin = words.split()
+        own = [f"word{index}{number}" for number in range(20 - len(begin))]
+        replies.append(answered(index, moments=moments, ended=2.0, text=" ".join([*begin, *own])))
+    assert {name for name, count in logged(*replies).items() if count} == found
+
+
+def test_no_prompt_has_0_tokens() -> None:
+    reader = CompletionReader()
+    usage = {"prompt_tokens": 0, "completion_tokens": 1}
+    reader.whole(json.dumps({"choices": [], "usage": usage}).encode())
+    assert reader.input_tokens is None
+
+
+def test_two_halves_of_a_character_are_one() -> None:
+    reader = CompletionReader()
+    for half in ("\\ud83d", "\\ude00"):
+        reader.feed(b'data: {"choices": [{"text": "' + half.encode() + b'"}]}\n')
+    assert reader.text == "\U0001f600"
+    reader.feed(b'data: {"choices": [{"text": "\\ud83d"}]}\n')
+    assert reader.text == "\U0001f600\ufffd"
+
+
+def test_reasoning_that_is_shown_is_not_hidden() -> None:
+    usage = {"completion_tokens": 2, "completion_tokens_details": {"reasoning_tokens": 1}}
+    for shown, found in ({"reasoning_content": "so"}, set()), ({}, {"hidden_tokens"}):
+        reader = CompletionReader(chat=True)
+        for delta in (shown, {"content": "yes"}):
+            reader.feed(b"data: " + json.dumps({"choices": [{"delta": delta}]}).encode() + b"\n")
+        reader.feed(b"data: " + json.dumps({"choices": [], "usage": usage}).encode() + b"\n")
+        reader.check_counts()
+        assert reader.oddities == found
+
+
+@pytest.mark.parametrize("api", ["completions", "chat"])
+def test_probabilities_of_other_tokens_are_noted(api: str) -> None:
+    for count, found in (2, set()), (20, set()), (9, {"logprobs"}):
+        reader = CompletionReader(chat=api == "chat")
+        name, text = (
+            ("content", {"message": {"content": "x"}}) if api == "chat" else ("tokens", {"text": "x"})
+        )
+        choice = {**text, "logprobs": {name: [{}] * count}}
+        usage = {"completion_tokens": 20 if count > 2 else 2}
+        reader.whole(json.dumps({"choices": [choice], "usage": usage}).encode())
+        reader.check_counts()
+        assert reader.oddities == found
 
 
 COUNT = """

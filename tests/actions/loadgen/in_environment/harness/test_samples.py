@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from statistics import median
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -84,6 +85,31 @@ def test_waits_of_new_samples_and_of_known_ones(new: int, old: int, *, compared:
     found = recorded(*samples).repeats(seen=10)
     expected = {"first_s": 0.75, "again_s": 0.25, "first": new, "again": old}
     assert found == (expected if compared else None)
+
+
+def test_each_new_sample_is_compared_with_the_three_repeated_before_and_after_it() -> None:
+    draw = random.Random(7)  # noqa: S311 - a draw, not a secret
+    samples = [(draw.randrange(30), float(slot), None, slot + draw.random()) for slot in range(60)]
+    known: set[int] = set()
+    waits: tuple[list[tuple[int, float]], list[tuple[int, float]]] = [], []
+    for slot, (index, issued, _, end) in enumerate(samples):
+        waits[index in known].append((slot, end - issued))
+        known.add(index)
+    new, repeated = waits
+    near = [
+        wait
+        for at, _ in new
+        for wait in (
+            *[wait for slot, wait in repeated if slot < at][-3:],
+            *[wait for slot, wait in repeated if slot > at][:3],
+        )
+    ]
+    assert recorded(*samples).repeats(seen=0) == {
+        "first_s": median(wait for _, wait in new),
+        "again_s": median(near),
+        "first": len(new),
+        "again": len(repeated),
+    }
 
 
 def test_an_engine_that_starts_slowly_has_no_cache() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from agent.store.exhibits import Cell
+    from agent.core.records import Metric
 
 SIGNIFICANT_DIGITS = 4
 _ERROR_DIGITS = 2
@@ -162,16 +162,18 @@ def words(name: str) -> str:
     return text[:1].upper() + text[1:] if parts and not _PERCENTILE.fullmatch(parts[0]) else text
 
 
-def cell_text(cell: Cell, unit: str) -> str:
-    """Return a cell of an exhibit for people: ``51.7 % ± 3.7 %``.
+def with_error(value: float, error: float, unit: str) -> str:
+    """Return a value and its standard error in one unit, without a place to break: ``51.7 ± 3.7 %``."""
+    shown = quantity(error, unit, like=value, digits=_ERROR_DIGITS)
+    number = format_number(value * scale_for(unit, value).factor)
+    return NO_BREAK_SPACE.join(filter(None, (number, "±", shown.number, shown.unit)))
 
-    Args:
-        cell: the cell.
-        unit: its column's base unit.
-    """
-    if cell.value is None:
-        return cell.note
-    text = str(quantity(cell.value, unit))
-    if cell.error is not None:
-        text += f" ± {quantity(cell.error, unit, like=cell.value, digits=_ERROR_DIGITS)}"
-    return text
+
+def metric_text(metric: Metric) -> str:
+    """Return a metric in words as the result's table shows it: ``TTFT p99 115.2 ms``."""
+    return f"{words(metric.name)} {plain_quantity(metric.value, metric.unit)}"
+
+
+def plain_quantity(value: float, unit: str) -> str:
+    """Return a quantity for a line of text, with an ordinary space: ``115.2 ms``."""
+    return str(quantity(value, unit)).replace(NO_BREAK_SPACE, " ")

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.report.quantities import format_duration, format_number, quantity, scale_for, words
+from agent.core.quantities import (
+    format_duration,
+    format_number,
+    metric_text,
+    quantity,
+    scale_for,
+    with_error,
+    words,
+)
+from agent.core.records import Metric
 
 FINITE = st.floats(-1e300, 1e300)
 UNITS = st.sampled_from(
@@ -77,3 +86,15 @@ def test_lengths_of_time(seconds: float, shown: str) -> None:
 )
 def test_names_as_words(name: str, shown: str) -> None:
     assert words(name) == shown
+
+
+def test_a_line_shows_a_metric_as_the_table_does() -> None:
+    metric = Metric("ttft_p99", 0.1152, "seconds")
+    assert metric_text(metric) == "TTFT p99 115.2 ms"
+    assert str(quantity(metric.value, metric.unit)) == "115.2\u00a0ms"
+
+
+def test_a_value_and_its_error_share_a_unit_and_do_not_break() -> None:
+    assert with_error(97.521, 5.63, "tokens/s") == "97.52\u00a0±\u00a05.6\u00a0tokens/s"
+    assert with_error(0.65, 0.0764, "ratio") == "65\u00a0±\u00a07.6\u00a0%"
+    assert with_error(12.61, 1.43, "perplexity") == "12.61\u00a0±\u00a01.4"

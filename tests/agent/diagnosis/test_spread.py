@@ -1,0 +1,145 @@
+"""The statistics against tables, and against the same values computed in another way."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import pytest
+
+from agent.diagnosis.spread import (
+    Sample,
+    _humps_limit,
+    median_and_mad,
+    modified_z_score,
+    outliers,
+    sample_of,
+    t_limit,
+    t_tail,
+    two_humps,
+)
+
+
+def test_the_distance_in_deviations_of_the_median() -> None:
+    assert median_and_mad([1, 9, 4, 2]) == (3, 1.5)
+    assert modified_z_score(5, 3, 1.5) == pytest.approx(0.6745 * 2 / 1.5)
+    assert modified_z_score(2, 3, 1.5) == pytest.approx(-0.6745 / 1.5)
+    assert [modified_z_score(value, 3, 0) for value in (4, 3, 2)] == [math.inf, 0, -math.inf]
+
+
+@pytest.mark.parametrize(
+    ("t", "freedom", "tail", "error"),
+    [
+        (12.706205, 1, 0.025, 1e-7),
+        (4.302653, 2, 0.025, 1e-7),
+        (2.353363, 3, 0.05, 1e-7),
+        (2.131847, 4, 0.05, 1e-7),
+        (4.032143, 5, 0.005, 1e-7),
+        (1.943180, 6, 0.05, 1e-7),
+        (2.364624, 7, 0.025, 1e-7),
+        (1.660234, 100, 0.05, 1e-7),
+        (1.660081, 101, 0.05, 1e-5),
+        (2.600634, 200, 0.005, 1e-5),
+    ],
+)
+def test_the_tail_of_students_t(t: float, freedom: int, tail: float, error: float) -> None:
+    assert t_tail(t, freedom) == pytest.approx(tail, abs=error)
+    assert t_tail(-t, freedom) == pytest.approx(1 - tail, abs=error)
+    assert t_limit(tail, freedom) == pytest.approx(t, rel=1e-4)
+    assert t_tail(0.0, freedom) == pytest.approx(0.5)
+    assert t_tail(math.inf, freedom) == 0.0
+
+
+FLEET = {"a": (1.0, 2.0), "b": (4.0,), "c": (7.0, 9.0, 8.0), "d": (30.0,)}
+
+
+def test_a_sample_has_the_values_of_all_hosts() -> None:
+    every = [1.0, 2.0, 4.0, 7.0, 9.0, 8.0, 30.0]
+    mean, deviation = statistics.fmean(every), statistics.stdev(every)
+    assert sample_of(FLEET) == Sample(mean, deviation, 4, 7, 1.0, 30.0)
+    assert sample_of(FLEET).values == FLEET
+    assert sample_of({"a": (3.0,)}) == Sample(3.0, 0.0, 1, 1, 3.0, 3.0)
+
+
+@pytest.mark.parametrize("host", FLEET)
+@pytest.mark.parametrize("value", [-3.0, 8.0, 41.0])
+def test_a_host_is_compared_with_the_others(host: str, value: float) -> None:
+    others = [each for name, own in FLEET.items() if name != host for each in own]
+    scale = statistics.stdev(others) * math.sqrt(1 + 1 / 3)
+    t = (value - statistics.fmean(others)) / scale
+    sample = sample_of(FLEET)
+    assert sample.tail(value, host, 1) == pytest.approx(t_tail(t, 2))
+    assert sample.tail(value, host, -1) == pytest.approx(t_tail(-t, 2))
+    assert sample.tail(value, host, 0) == pytest.approx(min(1, 2 * t_tail(abs(t), 2)))
+    assert sample.least_seen(host, 0.05) == pytest.approx(t_limit(0.05, 2) * scale)
+
+
+def test_a_host_that_is_not_in_the_sample_is_compared_with_all() -> None:
+    sample = Sample(10.0, 2.0, 4)
+    scale = 2 * math.sqrt(1 + 1 / 4)
+    assert sample.tail(13.0, "x", 1) == pytest.approx(t_tail(3 / scale, 3))
+    assert sample.least_seen("x", 0.05) == pytest.approx(t_limit(0.05, 3) * scale)
+    alike = Sample(10.0, 0.0, 4)
+    assert [alike.tail(value, "x", 1) for value in (9.0, 10.0, 11.0)] == [1.0, pytest.approx(0.5), 0.0]
+    for few in (Sample(1.0, 1.0, 1), sample_of({"a": (1.0, 5.0), "x": (2.0,)})):
+        assert few.tail(3.0, "x", 1) is None
+        assert few.least_seen("x", 0.05) is None
+    two = sample_of({"a": (1.0,), "b": (5.0,), "x": (4.0,)})
+    assert two.tail(3.0, "x", 1) == pytest.approx(0.5)
+    # Without two other values, their spread is unknown.
+    assert Sample(3.0, 1.0, 3, 2, values={"a": (2.0,), "x": (4.0,)}).tail(3.5, "x", 1) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ([], []),
+        ([1.0], []),
+        ([1.0, 2.0, 90.0], []),
+        ([100, 101, 99, 100.5, 99.5, 100.2, 99.8, 150], [150]),
+        ([100, 101, 99, 100.5, 99.5, 100.2, 99.8, 50], [50]),
+        ([100, 101, 99, 100.5, 99.5, 100.2, 99.8, 151, 150], [151, 150]),
+        ([-100, -101, -99, -100.5, -99.5, -100.2, -99.8, 50], [50]),
+        ([100.0] * 7 + [101.9], []),
+        ([100.0] * 7 + [102.1], [102.1]),
+        ([100.0] * 7 + [98.1], []),
+        ([100.0] * 7 + [97.9], [97.9]),
+        ([0.0] * 7 + [0.001], [0.001]),
+        ([100.0] * 8, []),
+        ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 12.0], []),
+    ],
+)
+def test_outliers(values: list[float], found: list[float]) -> None:
+    assert outliers(values, len(values)) == found
+
+
+def test_the_number_of_hosts_limits_what_their_runs_tell() -> None:
+    values = [100, 101, 99, 100.5, 99.5, 100.2, 99.8, 104]
+    assert outliers(values, 8) == [104]
+    assert outliers(values, 3) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "humps"),
+    [
+        ([10.0, 20.0, 10.0], None),
+        ([5.0] * 8, None),
+        ([20.0, 10.0, 20.0, 10.0], ([10.0, 10.0], [20.0, 20.0])),
+        ([10.0, 10.1, 20.0, 20.1, 20.2, 20.3], ([10.0, 10.1], [20.0, 20.1, 20.2, 20.3])),
+        ([20.0, 20.1, 10.0, 10.1, 10.2, 10.3], ([10.0, 10.1, 10.2, 10.3], [20.0, 20.1])),
+        ([100.0] * 4 + [102.9] * 4, None),
+        ([100.0] * 4 + [103.2] * 4, ([100.0] * 4, [103.2] * 4)),
+        ([-103.2] * 4 + [-100.0] * 4, ([-103.2] * 4, [-100.0] * 4)),
+        ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], None),
+    ],
+)
+def test_two_humps(values: list[float], humps: tuple[list[float], list[float]] | None) -> None:
+    assert two_humps(values) == humps
+
+
+@pytest.mark.parametrize(
+    ("count", "limit"),
+    [(4, 0.003), (8, 0.0621), (9, (0.0621 + 0.094) / 2), (14, 0.1303), (20, 0.1658), (32, 0.2), (99, 0.2)],
+)
+def test_the_limit_of_humps_is_on_a_line_between_known_numbers(count: int, limit: float) -> None:
+    assert _humps_limit(count) == pytest.approx(limit)
