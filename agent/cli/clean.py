@@ -264,18 +264,12 @@ def _all_locked(todo: list[Undoing]) -> ExitStack:
 
 
 def _show(found: list[Undoing]) -> None:
-    from rich.text import Text
-
-    from agent.core.terminal import plain_table, safe_console
-
-    table = plain_table("", "run", "step", "what and why")
+    """Print each change with its run, and the commands that undo it or why it stays."""
     for undoing in found:
-        name = Text(undoing.name)
-        if undoing.plan.steps:
-            what = "\n".join(f"{step.command} ({step.reason})" for step in undoing.plan.steps)
-            table.add_row(Text("undo", "bold"), undoing.run_dir.name, name, Text(what))
-        else:
-            why = Text(undoing.plan.nothing_to_do)
-            table.add_row(Text("leave", "dim"), undoing.run_dir.name, name, why)
-    if found:
-        safe_console(highlight=False).print(table)
+        what = f"{undoing.name} of {undoing.run_dir.name}"
+        if not undoing.plan.steps:
+            _say("leave", f"{what}: {undoing.plan.nothing_to_do}")
+            continue
+        _say("undo", what)
+        for step in undoing.plan.steps:
+            _say("", f"{step.command} ({step.reason})")

@@ -71,12 +71,13 @@ def compare(
 
         print_document(CompareDocument, comparison.to_json())
     else:
+        from agent.cli.output import say
         from agent.core.terminal import safe_console
         from agent.report.comparison_table import print_comparison
 
         print_comparison(comparison, safe_console(highlight=False))
         if page:
-            print(f"Page: {page}")
+            say(f"Page: {page}")
     raise typer.Exit(ExitCode.RESULT_INVALID if comparison.regressions else ExitCode.OK)
 
 

@@ -70,8 +70,8 @@ _EXAMPLES = {
     "vcagent parse": "vcagent parse FOLDER, with the output of a tool",
     "vcagent convert": "vcagent convert PROFILE.json PROFILE.yaml",
     "vcagent bundle": "vcagent bundle --profile PERF-CPU-MLPERF --platform debian-12-x64",
-    "vcagent submission build": "vcagent submission build results/RUN --submitter ORG --output FOLDER "
-    "(-h lists the required options)",
+    "vcagent submission build": "vcagent submission build RUN --submitter ORG --system-name NAME "
+    "--output FOLDER",
     "vcagent submission check": "vcagent submission check FOLDER, with closed/ or open/ in it",
 }
 """A call of each command that has required arguments."""

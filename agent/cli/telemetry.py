@@ -42,17 +42,23 @@ def status(
 
         print_document(TelemetryStatusDocument, {"sinks": rows})
         return
-    from agent.core.terminal import plain_table, safe_console
+    from rich.text import Text
 
-    table = plain_table("run", "sink", "delivered", "waiting", "refused", "last success (UTC)", "last error")
+    from agent.core.layout import print_entry
+    from agent.core.terminal import printable, safe_console
+
+    console = safe_console(highlight=False)
+    if not rows:
+        print_entry(console, Text(), f"no run in {results_dir} has a sink besides its own files", indent=0)
     for row in rows:
-        table.add_row(
-            row["run_id"], row["sink"], str(row["delivered"]), str(row["waiting"]), str(row["refused"]),
-            (row["last_success"] or "")[:19].replace("T", " "), row["error"] or "",
-        )  # fmt: skip
-        for piece, reason in row["refused_pieces"].items():
-            table.add_row("", "", "", "", piece, "", reason)
-    safe_console().print(table if rows else f"no run in {results_dir} has a sink besides its own files")
+        print_entry(console, Text(f"{row['run_id']}  ", "bold"), printable(row["sink"]), indent=2)
+        last = (row["last_success"] or "")[:19].replace("T", " ")
+        counts = ", ".join(f"{row[name]:,} {name}" for name in ("delivered", "waiting", "refused"))
+        lines = [counts + (f"; last success {last} UTC" if last else "")]
+        lines += [f"last error: {row['error']}"] if row["error"] else []
+        lines += [f"refused: {piece}: {reason}" for piece, reason in row["refused_pieces"].items()]
+        for line in lines:
+            print_entry(console, Text("  "), printable(line), indent=4)
 
 
 @app.command()

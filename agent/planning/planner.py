@@ -17,7 +17,7 @@ from agent.facts.bundle import bundle_of
 from agent.facts.linux import DISTRIBUTION, PLATFORM
 from agent.facts.loopback import LOOPBACK
 from agent.planning.groups import GroupParameters, PlannedGroup, is_group
-from agent.planning.setting_names import SettingNames, camel_case
+from agent.planning.setting_names import SettingNames
 from agent.profile import (
     GROUPS,
     Element,
@@ -405,13 +405,15 @@ def _path(path: Sequence[str | int], values: Mapping[str, Any], names: SettingNa
     """
     shown = ""
     value: Any = {names.in_element(name): value for name, value in values.items()}
+    path = (names.in_element(str(path[0])), *path[1:]) if path else ()
     for part in path:
         if isinstance(part, int):
             value = value[part] if isinstance(value, list | tuple) and part < len(value) else None
             own = value.get("name") if isinstance(value, dict) else None
             shown += f"[{part}]" + (f" ({own})" if own else "")
             continue
-        name = camel_case(part) if shown else names.in_element(part)
+        keys = value if isinstance(value, dict) else {}
+        name = next((key for key in keys if canonical(key) == canonical(part)), part)
         shown += f".{name}" if shown else name
         value = value.get(name) if isinstance(value, dict) else None
     return shown

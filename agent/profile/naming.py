@@ -26,7 +26,7 @@ def scenario_of(element: Element, profile: Profile, variables: Variables) -> str
 
 
 def unique_names(named: Iterable[tuple[Element, str]]) -> dict[str, str]:
-    """Return the names by the elements' keys; equal names are told apart by their line in the profile.
+    """Return the names by the elements' keys; equal names get their line in the profile.
 
     Args:
         named: elements, each with a name: ``ExecuteCommand`` becomes ``ExecuteCommand (HEALTH.yaml:7)`` if

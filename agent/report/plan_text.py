@@ -62,7 +62,7 @@ def render_plan(
         page.component(component)
     if estimates_s is None:
         estimates_s = [step.estimate_s for one in planned for step in (one.plan.steps if one.plan else ())]
-    if estimates_s or not any(component.error for component in planned):
+    if estimates_s or all(one.error is None for one in planned):
         page.line(Text())
         page.line(Text(_sum(estimates_s)))
     page.refusals()
@@ -130,7 +130,9 @@ class _Page:
             text = Text(component.standing.value, style=_STANDINGS.get(component.standing.value, ""))
             if component.standing.value == "later":
                 self.number += 1
-            if why := self._short(component.note):
+            if component.error is None and (
+                why := self._short(component.note)
+            ):  # refusals have their own list
                 text.append(f": {why}", style="default not bold")
             self._row("", component, text, None)
 

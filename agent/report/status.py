@@ -8,7 +8,7 @@ from agent.core.errors import ExitCode
 from agent.core.records import Reason, Validity, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 _BY_EXIT_CODE = {ExitCode.REBOOT_PENDING: "REBOOT PENDING", ExitCode.INTERRUPTED: "INTERRUPTED"}
 
@@ -33,11 +33,16 @@ def run_outcome(run: Mapping[str, Any]) -> str:
     return " · ".join(part for part in (reason, name) if part)
 
 
-def setting_to_change(reason: Reason) -> tuple[str, str] | None:
-    """Return the setting to change and its new value (empty if unknown); None if the remedy says it."""
+def setting_to_change(reason: Reason, others: Iterable[Reason] = ()) -> tuple[str, str] | None:
+    """Return the setting to change and its new value (empty if unknown); None if a remedy says it.
+
+    Args:
+        reason: the reason.
+        others: the reasons that are shown with it.
+    """
     if reason.setting is None:
         return None
     value = "" if reason.value is None else str(reason.value)
-    if reason.setting in reason.remedy and value in reason.remedy:
+    if any(reason.setting in one.remedy and value in one.remedy for one in (reason, *others)):
         return None
     return reason.setting, value

@@ -120,12 +120,15 @@ def _case_table(run: RunResult, *, narrow: bool = False) -> Table:
 
 
 def _name_lines(scenario: str) -> list[str]:
-    """Return a scenario in lines of up to ``_NAME_WIDTH`` columns, broken after slashes; parts stay whole."""
+    """Return a scenario in lines of up to ``_NAME_WIDTH`` columns, broken after slashes; parts stay whole.
+
+    The last line is as long as possible: ``Server/performance`` stays together.
+    """
     lines = [""]
-    for part in re.findall(r"[^/]*/|[^/]+", scenario):
-        if lines[-1] and len(lines[-1]) + len(part) > _NAME_WIDTH:
-            lines.append("")
-        lines[-1] += part
+    for part in reversed(re.findall(r"[^/]*/|[^/]+", scenario)):
+        if lines[0] and len(part) + len(lines[0]) > _NAME_WIDTH:
+            lines.insert(0, "")
+        lines[0] = part + lines[0]
     return lines
 
 
@@ -194,16 +197,16 @@ def _print_verdict(scenario: str, judged: CaseResult | RunResult, console: Conso
     if scenario:
         console.print(Text(scenario, style="bold").append("  ").append_text(_status(status)))
     for reason in reasons:
-        _print_reason(reason, console, _STYLES.get(status, ""))
+        _print_reason(reason, console, _STYLES.get(status, ""), verdict.reasons if verdict else ())
     for warning in warnings:
         console.print(Padding(Text(f"warning: {warning}", style="yellow"), (0, 0, 0, 2), expand=False))
 
 
-def _print_reason(reason: Reason, console: Console, style: str) -> None:
+def _print_reason(reason: Reason, console: Console, style: str, others: Sequence[Reason]) -> None:
     console.print(Padding(Text(reason.message, style=style), (0, 0, 0, 2), expand=False))
     if reason.remedy:
         console.print(Padding(Text(f"→ {reason.remedy}"), (0, 0, 0, 4), expand=False))
-    if change := setting_to_change(reason):
+    if change := setting_to_change(reason, others):
         text = Text("→ set ").append(" to ".join(filter(None, change)), style="bold")
         console.print(Padding(text, (0, 0, 0, 4), expand=False))
 

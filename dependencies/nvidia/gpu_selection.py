@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from agent.facts.gpus import Gpu
 
 
+_SHOWN_KINDS = 6
+"""Names of GPUs that a refusal lists."""
+
+
 class GpuSelectionParameters(ComponentParameters):
     """The intended use of the GPUs."""
 
@@ -244,6 +248,7 @@ def _amd_gpus(facts: Facts, wanted: str) -> tuple[Gpu, ...]:
 
 
 def _wanted(model: str, kinds: list[GpuModel]) -> str:
-    return (
-        f"looked for one of {', '.join(kind.name for kind in kinds)} (gpu_configs/gpus has {model} on them)"
-    )
+    names = [kind.name for kind in kinds]
+    more = f" or {len(names) - _SHOWN_KINDS} others" if len(names) > _SHOWN_KINDS else ""
+    shown = ", ".join(names[:_SHOWN_KINDS])
+    return f"looked for one of {shown}{more}, for which gpu_configs/gpus has settings of {model}"

@@ -81,7 +81,7 @@ BAD_PROFILES = {
     "unknown key": ("description: x\nactoins: []\n", "did you mean"),
     "unknown type": (
         "description: x\nactions:\n- type: ExecuteComand\n",
-        "nearest known types: ExecuteCommand",
+        "did you mean ExecuteCommand?",
     ),
     "unknown parameter": (
         f"description: x\n{EXECUTE}\n    comand: ls\n",
@@ -96,7 +96,7 @@ BAD_PROFILES = {
     ),
     "unknown parameter in a list": (
         f"description: x\n{EXECUTE}{{command: ls, metrics: [{{name: x, regx: '(?P<value>.)'}}]}}\n",
-        "ExecuteCommand has no parameter 'metrics.0.regx'; did you mean regex?",
+        "ExecuteCommand has no parameter 'metrics[0] (x).regx'; did you mean regex?",
     ),
     "wrong value": (
         f"description: x\n{EXECUTE}{{command: ls, max_retries: often}}\n",

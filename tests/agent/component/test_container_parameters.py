@@ -18,6 +18,6 @@ from agent.host.containers.spec import NVIDIA_ULIMITS
 def test_only_a_container_with_gpus_has_nvidias_limits(
     parameters: dict[str, object], names: set[str]
 ) -> None:
-    """An engine without CAP_SYS_RESOURCE refuses them."""
+    # An engine without CAP_SYS_RESOURCE refuses them.
     asked = ContainerParameters.model_validate({"image": "x", **parameters})
     assert set(asked.spec(purpose="test").ulimits) == names

@@ -1,4 +1,4 @@
-"""Names of elements for people: the scenario, else the type, told apart by the line."""
+"""Names of elements for people: the scenario, else the type, with the line if names are equal."""
 
 from __future__ import annotations
 

@@ -50,6 +50,7 @@ def test_a_plan_has_a_row_a_step_and_says_why_there_is_none(console: Console) ->
     ):  # fmt: skip
         assert part in text, part
     assert text.rstrip().splitlines()[-1].strip() == "→ choose a smaller [model]"
+    assert text.count("no GPU has 80 GiB") == 1
     assert "apt-get" not in text
 
 
@@ -170,3 +171,11 @@ def test_groups_of_foreach_bear_their_value_and_monitors_only_their_note(console
         "load: one after the other (Variant=Q8_0):",
         "serve-Q4: one after the other:",
     ]
+
+
+def test_a_plan_of_refusals_does_not_say_that_there_is_nothing_to_do(console: Console) -> None:
+    refused = PlannedComponent(element("A"), Standing.REFUSED, note="no GPU", error=HostError("no GPU"))
+    render_plan([refused], console, estimates_s=[])
+    text = console.export_text()
+    assert "Nothing to do" not in text
+    assert text.count("no GPU") == 1

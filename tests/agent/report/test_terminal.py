@@ -177,3 +177,17 @@ def test_a_case_whose_numbers_are_those_of_its_parts_shows_the_first_of_each(
     assert list(result.others) == ["m/F16/bench/pp512", "m/F16/bench/tg128", "m/F16/bench/tg512"]
     render_result(run, records, console, run_dir=finished_run)
     assert any("m/F16/bench" in line and "Prompt rate" in line for line in shown(console))
+
+
+def test_a_setting_that_another_remedy_names_is_not_repeated(console: Console) -> None:
+    first = {
+        "message": "too slow",
+        "remedy": "set ServerLoad to 2.64 or less",
+        "setting": "ServerLoad",
+        "value": 2.64,
+    }
+    second = first | {"message": "too few", "remedy": "lower ServerLoad first"}
+    render_result({"verdict": {"validity": "INVALID", "reasons": [first, second]}}, [], console)
+    lines = shown(console)
+    assert "    → lower ServerLoad first" in lines
+    assert not any(line.strip() == "→ set ServerLoad to 2.64" for line in lines)
