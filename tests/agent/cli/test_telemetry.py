@@ -124,3 +124,16 @@ def test_a_refused_file_is_shown_and_sent_again(
     assert code == 0
     assert "refused:" not in out
     assert list((tmp_path / "store").rglob("run.json"))
+
+
+def test_a_results_folder_that_is_not_there_is_an_error(
+    vcagent: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    """Nobody should take a misspelt folder for one whose records are all delivered."""
+    (tmp_path / "file").touch()
+    for name in ("missing", "file"):
+        for command in ("status", "flush"):
+            code, _, errors = vcagent("telemetry", command, "--results-dir", str(tmp_path / name))
+            assert code == 2
+            assert "there is no folder" in errors
+            assert "--results-dir" in errors

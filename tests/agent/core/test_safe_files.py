@@ -249,3 +249,17 @@ def test_a_link_is_given_away_and_not_what_it_leads_to(tmp_path: Path) -> None:
     give_to(tmp_path / "link", NOBODY, NOBODY)
     assert (tmp_path / "file").stat().st_uid == 0
     assert (tmp_path / "link").lstat().st_uid == NOBODY
+
+
+def test_a_pipe_a_device_and_a_link_to_one_are_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    (tmp_path / "null").symlink_to("/dev/null")
+    for name in ("pipe", "link", "null"):
+        before = os.lstat(tmp_path / name).st_ino
+        with pytest.raises(OSError, match="not an ordinary file"):
+            replace_text(tmp_path / name, "text")
+        assert os.lstat(tmp_path / name).st_ino == before
+    (tmp_path / "nowhere").symlink_to("gone")
+    replace_text(tmp_path / "nowhere", "text")
+    assert (tmp_path / "nowhere").read_text() == "text"
