@@ -228,6 +228,7 @@ _SHOWN_CHARACTERS = 200
 
 _PATH_REMEDIES = {
     errno.ENOENT: "make its folder first, or name another path",
+    errno.EEXIST: "name a folder: this is a file",
     errno.ENOTDIR: "name another path: a part of this one is a file, not a folder",
     errno.EISDIR: "name a file: this is a folder",
     errno.ENAMETOOLONG: "name a shorter path",
