@@ -122,11 +122,13 @@ def bundle(
 
 def _bundle_agent(platforms: list[str], output: Path, wheels: Path | None, *, as_json: bool) -> None:
     """Make the agent's own file for each platform."""
+    from agent.core.errors import host_errors
     from agent.core.safe_files import copy_file
     from agent.fleet.bundle import Bundles, Platform
 
     bundles = Bundles(wheels=wheels)
-    output.mkdir(parents=True, exist_ok=True)
+    with host_errors(f"the folder {output}"):
+        output.mkdir(parents=True, exist_ok=True)
     paths = []
     for text in platforms:
         made = bundles.bundle(Platform.from_text(text))

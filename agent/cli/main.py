@@ -363,10 +363,10 @@ def main() -> None:
             sys.exit(ExitCode.INTERRUPTED)
         raise
     except Exception as error:
-        from agent.core.errors import HostError, unexpected
+        from agent.core.errors import HostError, UsageError, unexpected
 
         known = unexpected(error, "vcagent")
-        if not (as_json or isinstance(known, HostError)):  # a defect: its traceback tells where
+        if not (as_json or isinstance(known, (HostError, UsageError))):  # a defect: its traceback tells where
             raise
         _end_with(known, as_json=as_json)
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 1000
 """Rows of a table for people; JSON and CSV have all."""
+_MOST_CHARACTERS = 10_000
+"""Characters of a cell of such a table."""
 _LEAST_CELL = 12
 """Columns of a terminal that a long cell needs, so that its pieces can still be read."""
 _GAP = 2
@@ -130,7 +132,7 @@ def _print_table(answer: Answer) -> None:
     from agent.core.layout import print_entry
     from agent.core.terminal import plain_table, printable, safe_console
 
-    rows = [[printable(_cell(value)) for value in row] for row in islice(answer.rows, _MOST_ROWS)]
+    rows = [[_printable(value) for value in row] for row in islice(answer.rows, _MOST_ROWS)]
     more = next(answer.rows, None) is not None
     console = safe_console(highlight=False)
     names = [printable(name) for name in answer.columns]
@@ -152,6 +154,14 @@ def _print_table(answer: Answer) -> None:
                 print_entry(console, Text(f"  {name:<{width}}  "), cell, indent=width + 4)
     if more:
         say(f"these are the first {_MOST_ROWS:,} rows; --csv and --json print all", error=True)
+
+
+def _printable(value: Any) -> str:
+    """Return a value for a table, cut after some screens: --csv and --json print all of it."""
+    from agent.core.terminal import printable
+
+    text = _cell(value)
+    return printable(text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…")
 
 
 def _print_csv(answer: Answer) -> None:

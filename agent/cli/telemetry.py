@@ -111,8 +111,14 @@ def flush(
 
 
 def _folders(results_dir: Path, runs: list[str]) -> list[Path]:
+    from agent.core.errors import UsageError
     from agent.store.results import ResultsFolder
 
+    if not runs and not results_dir.is_dir() and results_dir != Path("results"):
+        raise UsageError(
+            f"there is no folder {str(results_dir)[:200]}",
+            remedy="name the folder of the runs with --results-dir",
+        )
     folder = ResultsFolder(results_dir)
     return [folder.find(run) for run in runs] if runs else list(folder.runs())
 

@@ -219,6 +219,24 @@ def is_disk_full(error: Exception) -> bool:
     )
 
 
+_OF_PATHS = frozenset(
+    {errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.ENOTDIR, errno.EISDIR}
+)
+"""Errors of a path that was given, wherever they are noticed."""
+_SHOWN_CHARACTERS = 200
+
+
+_PATH_REMEDIES = {
+    errno.ENOENT: "make its folder first, or name another path",
+    errno.EEXIST: "name a folder: this is a file",
+    errno.ENOTDIR: "name another path: a part of this one is a file, not a folder",
+    errno.EISDIR: "name a file: this is a folder",
+    errno.ENAMETOOLONG: "name a shorter path",
+    errno.ELOOP: "name another path: a link in this one leads to itself",
+    errno.EINVAL: "name an ordinary file, or a path where there is none yet",
+}
+
+
 def unexpected(error: Exception, what: str) -> VcagentError:
     """Return the error for an unexpected exception; its details contain the place where it happened."""
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
@@ -230,6 +248,15 @@ def unexpected(error: Exception, what: str) -> VcagentError:
         return HostError(
             f"the disk is full: {what} cannot write {getattr(error, 'filename', None) or 'its files'}",
             remedy=_FREE_SPACE,
+        )
+    if isinstance(error, OSError) and error.filename is not None and error.errno in _OF_PATHS:
+        path = str(error.filename)
+        shown = path if len(path) <= _SHOWN_CHARACTERS else f"{path[:_SHOWN_CHARACTERS]}…"
+        if error.errno == errno.ENAMETOOLONG:
+            return UsageError(f"{shown} is too long for a name", remedy="correct the path or the name")
+        return HostError(
+            f"{shown} cannot be used: {error.strerror}",
+            remedy="name another path, or see who may read and write it (ls -ld)",
         )
     frames = traceback.extract_tb(error.__traceback__)
     return VcagentError(
@@ -261,5 +288,7 @@ def host_errors(what: str) -> Iterator[None]:
             f"{what} cannot be used: {error}",
             remedy=f"{_FREE_SPACE} (the disk is full, or broken)"
             if is_disk_full(error)
-            else "see whether the disk is full, read-only or not yours",
+            else _PATH_REMEDIES.get(
+                getattr(error, "errno", None) or 0, "see whether the disk is full, read-only or not yours"
+            ),
         ) from error

@@ -337,11 +337,30 @@ def give_to(path: Path, uid: int, gid: int) -> None:
     os.chown(path, uid, gid, follow_symlinks=False)
 
 
+def _require_file(path: Path, folder: int) -> None:
+    """Refuse a path to a folder, device, pipe or socket; a link may lead to a file, or nowhere."""
+    try:
+        found = os.stat(path.name, dir_fd=folder)
+    except OSError:  # it does not exist, or is a link that leads nowhere, which is replaced
+        return
+    if stat.S_ISDIR(found.st_mode) and not path.is_symlink():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+        raise OSError(errno.EINVAL, "not an ordinary file", str(path))
+
+
 @contextmanager
 def replacing(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
-    """Yield a new file beside ``path`` that replaces it at the end, or is removed if the body fails."""
+    """Yield a new file beside ``path`` that replaces it at the end, or is removed if the body fails.
+
+    A device, pipe or socket, and a link to one such as ``/dev/stdout``, is not replaced: root could.
+
+    Raises:
+        OSError: if the file cannot be written, or ``path`` leads to something else than a file.
+    """
     part = f"{path.name}{_PART}"
     with _folder(path.parent) as folder:
+        _require_file(path, folder)
         with suppress(FileNotFoundError):
             os.unlink(part, dir_fd=folder)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK

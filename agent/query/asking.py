@@ -93,6 +93,10 @@ def _sql_errors() -> Iterator[None]:
 
     try:
         yield
+    except RuntimeError as error:
+        if "interrupt" not in str(error).lower():
+            raise
+        raise KeyboardInterrupt from error  # DuckDB's word for Ctrl-C
     except duckdb.PermissionException as error:
         raise UsageError(
             f"a question reads the tables of runs, no files: {_short(error)}", remedy=_TABLES

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import shutil
+import stat
 import tempfile
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -70,8 +72,11 @@ class Manifest(BaseModel):
         Raises:
             UsageError: if the folder is not a bundle.
         """
+        path = folder / MANIFEST
         try:
-            return cls.model_validate_json((folder / MANIFEST).read_text(encoding="utf-8"))
+            if not path.is_file() and path.exists():  # reading a pipe would wait for its writer
+                raise OSError(errno.EINVAL, "not an ordinary file", str(path))
+            return cls.model_validate_json(path.read_text(encoding="utf-8"))
         except FileNotFoundError as error:
             raise UsageError(
                 f"{folder} is not a bundle: it has no {MANIFEST}",
@@ -160,9 +165,10 @@ def _check_platform(folder: Path, manifest: Manifest, facts: Facts) -> None:
 def _check_sizes(folder: Path, manifest: Manifest) -> None:
     def size(path: str) -> int | None:
         try:
-            return (folder / path).stat().st_size
+            found = (folder / path).stat()
         except OSError:
             return None
+        return found.st_size if stat.S_ISREG(found.st_mode) else None
 
     if absent := [one.path for one in manifest.files if size(one.path) != one.size_bytes]:
         raise _incomplete(folder, "is incomplete", absent)

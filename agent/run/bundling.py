@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent import __version__
 from agent.component.downloads import Fetching, not_carried
-from agent.core.errors import HostError, UsageError, VcagentError, masking
+from agent.core.errors import HostError, UsageError, VcagentError, host_errors, masking
 from agent.core.file_hash import sha256_of
 from agent.core.names import did_you_mean
 from agent.core.safe_files import make_folder, replacing
@@ -151,7 +151,8 @@ def make_bundle(
                 f"{folder} has content; a bundle needs a folder of its own",
                 remedy="name a new folder: --output FOLDER",
             )
-        make_folder(folder)
+        with host_errors(f"the folder {folder}"):
+            make_folder(folder)
         # On the same file system: large files are moved.
         with TemporaryDirectory(prefix=".vcagent-bundle-", dir=folder.parent) as scratch:
             fetching = Fetching(folder, Path(scratch), session.facts, wheels, repositories, say)
@@ -185,7 +186,8 @@ def make_archive(archive: Path, make: Callable[[Path], Manifest]) -> Manifest:
         raise UsageError(
             f"{archive} is there already", remedy="remove it, or name another: --output FILE.tar"
         )
-    make_folder(archive.parent)
+    with host_errors(f"the folder {archive.parent}"):
+        make_folder(archive.parent)
     with TemporaryDirectory(prefix=".vcagent-archive-", dir=archive.parent) as work:
         folder = Path(work) / archive.stem
         manifest = make(folder)

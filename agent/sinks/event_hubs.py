@@ -247,8 +247,8 @@ class EventHubSink(Sink):
         needed("eventhubs", "eventhubs", "azure.eventhub")
         parts = dict(part.partition("=")[::2] for part in connection.split(";") if part)
         lowered = {key.strip().lower(): value for key, value in parts.items()}
-        endpoint = re.fullmatch(r"sb://([^/]+)/?", lowered.get("endpoint", ""))
-        if not endpoint or not ({"sharedaccesskey", "sharedaccesssignature"} & set(lowered)):
+        endpoint = re.fullmatch(r"sb://([\w.-]+(?::[0-9]{1,5})?)/?", lowered.get("endpoint", ""))
+        if not endpoint or not (lowered.get("sharedaccesskey") or lowered.get("sharedaccesssignature")):
             raise UsageError(
                 "the sink eventhubs needs the connection string of a namespace",
                 remedy="export EVENT_HUB='Endpoint=sb://…/;SharedAccessKeyName=…;SharedAccessKey=…'"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import UsageError
 from agent.core.names import canonical, did_you_mean
+from agent.sinks.base import writable
 from agent.sinks.csv_file import CsvSink
 from agent.sinks.jsonl_file import JsonlSink
 from agent.store.results import METRICS_FILE
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from agent.sinks.base import Sink
 
 SINK_GROUP = "vcagent.sinks"
+_MOST_CHARACTERS = 8192
+"""The longest settings; the longest path has 4096 characters, and a connection string less than 1000."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +85,37 @@ def open_sinks(asked: Sequence[str], context: SinkContext) -> list[Sink]:
     sinks = []
     for text in dict.fromkeys(asked):
         name, _, settings = text.partition(":")
-        sinks.append(_factory(name)(_expanded(name, settings), context))
+        sinks.append(_opened(name, _expanded(name, settings), context))
     names = [sink.name for sink in (*own_files(context), *sinks)]
     if doubled := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(f"two sinks are called {doubled}", remedy="give each --sink once")
     return sinks
+
+
+def _opened(name: str, settings: str, context: SinkContext) -> Sink:
+    """Open a sink; its factory may be foreign code.
+
+    Raises:
+        UsageError: if the sink is unknown, or refuses its settings in whatever way.
+    """
+    factory = _factory(name)
+    remedy = f"correct the settings after --sink {name}:"
+    if len(settings) > _MOST_CHARACTERS:
+        raise UsageError(f"the settings of the sink {name} have {len(settings)} characters", remedy=remedy)
+    if not writable(settings).isprintable() or writable(settings) != settings:
+        raise UsageError(
+            f"the settings of the sink {name} have a control character, or one that is not UTF-8",
+            remedy=remedy,
+        )
+    try:
+        return factory(settings, context)
+    except UsageError:
+        raise
+    except Exception as error:
+        reason = type(error).__name__  # its text may repeat a secret
+        raise UsageError(
+            f"the sink {name} does not understand its settings ({reason})", remedy=remedy
+        ) from error
 
 
 def add_sink_secrets(secrets: Secrets, asked: Sequence[str]) -> None:

@@ -29,7 +29,7 @@ from agent.sinks.base import (
     send_apart,
     writable,
 )
-from agent.sinks.settings import needed, parse_settings, without_credentials
+from agent.sinks.settings import needed, parse_settings, require_address, without_credentials
 from agent.store.documents import RunDocument
 
 if TYPE_CHECKING:
@@ -492,11 +492,7 @@ def _identifier(text: str, size: int) -> bytes:
 def open_otlp(settings: str, context: SinkContext) -> Sink:
     """Open ``otlp:URL[,signals=metrics+logs+traces]``."""
     read = parse_settings("otlp", settings, "http://collector:4318", ("signals",))
-    if read.target.partition("://")[0] not in ("http", "https", "grpc", "grpcs"):
-        raise UsageError(
-            f"{read.target!r} is not the address of an OTLP receiver",
-            remedy="--sink otlp:http://host:4318, or otlp:grpc://host:4317",
-        )
+    require_address("otlp", read.target, ("http", "https", "grpc", "grpcs"), "http://host:4318")
     signals = frozenset(read.options.get("signals", "metrics+logs+traces").split("+"))
     if unknown := signals - {"metrics", "logs", "traces"}:
         raise UsageError(f"OTLP has no signal {min(unknown)!r}", remedy="signals=metrics+logs+traces")

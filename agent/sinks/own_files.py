@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
@@ -17,9 +16,11 @@ from agent.core.safe_files import make_folder
 from agent.sinks.base import FileSink
 from agent.sinks.csv_file import CsvSink
 from agent.sinks.jsonl_file import JsonlSink
-from agent.sinks.settings import parse_settings
+from agent.sinks.settings import local_path, parse_settings
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from agent.core.records import MetricRecord
     from agent.sinks.base import Sink
     from agent.sinks.opening import SinkContext
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 
 def _place(sink: str, settings: str, name: str) -> Path:
     """Return the run's file in the folder that the settings name."""
-    return Path(parse_settings(sink, settings, "/data/runs").target).absolute() / name
+    target = parse_settings(sink, settings, "/data/runs").target
+    return local_path(sink, target, "/data/runs").absolute() / name
 
 
 class _InFolder(FileSink):

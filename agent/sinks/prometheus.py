@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 
@@ -16,10 +15,11 @@ from typing_extensions import override
 from agent.core.errors import UsageError
 from agent.core.records import CONTEXT_KEY
 from agent.sinks.base import RecordsRefusedError, Sink, writable
-from agent.sinks.settings import needed, parse_settings, without_credentials
+from agent.sinks.settings import local_path, needed, parse_settings, require_address, without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from agent.core.records import MetricRecord
     from agent.sinks.opening import SinkContext
@@ -244,25 +244,38 @@ class ScrapeSink(_PrometheusSink):
 
 def open_textfile(settings: str, context: SinkContext) -> Sink:
     """Open ``prometheus-textfile:FILE.prom``."""
-    path = Path(parse_settings("prometheus-textfile", settings, "/var/lib/node_exporter/vcagent.prom").target)
+    example = "/var/lib/node_exporter/vcagent.prom"
+    target = parse_settings("prometheus-textfile", settings, example).target
+    path = local_path("prometheus-textfile", target, example)
     if path.suffix != ".prom":
         raise UsageError(
-            f"node_exporter reads files that end with .prom, not {path.name}",
-            remedy=f"--sink prometheus-textfile:{path.with_suffix('.prom')}",
+            f"node_exporter reads files that end with .prom, not {path.name[:100]}",
+            remedy=f"--sink prometheus-textfile:{example}",
         )
     return TextfileSink(path, context)
 
 
 def open_pushgateway(settings: str, context: SinkContext) -> Sink:
     """Open ``pushgateway:URL[,job=NAME]``."""
-    read = parse_settings("pushgateway", settings, "http://gateway:9091", ("job",))
-    return PushgatewaySink(read.target, read.options.get("job", "vcagent"), "", context)
+    example = "http://gateway:9091"
+    read = parse_settings("pushgateway", settings, example, ("job",))
+    url = read.target if "://" in read.target else f"http://{read.target}"
+    require_address("pushgateway", url, ("http", "https"), example)
+    job = read.options.get("job", "vcagent")
+    if not job:
+        raise UsageError(
+            "the job of the Pushgateway is empty", remedy=f"--sink pushgateway:{example},job=NAME"
+        )
+    return PushgatewaySink(url, job, "", context)
 
 
 def open_scrape(settings: str, context: SinkContext) -> Sink:
     """Open ``prometheus:ADDRESS:PORT``; without an address only this host can scrape it."""
     target = parse_settings("prometheus", settings, "127.0.0.1:9464").target
-    host, _, port = target.rpartition(":")
-    if not port.isdigit() or int(port) > 65535:  # noqa: PLR2004 - the highest port
-        raise UsageError(f"{port!r} is not a port", remedy="--sink prometheus:127.0.0.1:9464")
+    found = re.fullmatch(r"([\w.:%\[\]-]*):([0-9]{1,5})", target)
+    host, port = found.groups() if found else ("", "")
+    if not found or int(port) > 65535:  # noqa: PLR2004 - the highest port
+        raise UsageError(
+            f"{target[-100:]!r} is not an address with a port", remedy="--sink prometheus:127.0.0.1:9464"
+        )
     return ScrapeSink(host.strip("[]") or "127.0.0.1", int(port), context)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from agent.core.safe_files import make_folder, replacing
-from agent.sinks.settings import needed, without_credentials
+from agent.sinks.settings import local_path, needed, without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +31,7 @@ class RemoteFolder:
         self.name = without_credentials(url) if "://" in url else url
         scheme, separator, path = url.partition("://")
         self._local = not separator or scheme == "file"
-        self._path = path if separator else url
+        self._path = path if separator else str(local_path(sink, url, "/data/runs"))
         self._scheme = scheme
         self._options = dict(options)
         self._opened: Any = None

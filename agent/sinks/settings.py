@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import importlib
+import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 from agent.core.errors import UsageError
 from agent.core.extras import extra_remedy
 from agent.core.names import did_you_mean
+from agent.core.secrets import Secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from types import ModuleType
+
+
+_SHOWN = 200
+"""The most characters of a destination in a message."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,54 @@ def parse_settings(sink: str, text: str, example: str, names: Iterable[str] | No
             )
         options[name.strip()] = value.strip()
     return Settings(target.strip(), options)
+
+
+def require_address(sink: str, target: str, schemes: Iterable[str], example: str) -> None:
+    """Refuse a URL that leads to no server: unknown scheme, no host, no valid port.
+
+    Raises:
+        UsageError: if it does not.
+    """
+    try:
+        parts = urlsplit(target)
+        port = parts.port
+    except ValueError:  # brackets, or a port that is not a number
+        parts, port = urlsplit(""), None
+    if parts.scheme in schemes and re.fullmatch(r"[\w.:%-]*\w[\w.:%-]*", parts.hostname or "") and port != 0:
+        return
+    raise UsageError(
+        f"the sink {sink} cannot use the address {_shown(target)}", remedy=f"--sink {sink}:{example}"
+    )
+
+
+def local_path(sink: str, target: str, example: str) -> Path:
+    """Return the path of a sink that writes to this host; ``~`` is the home folder.
+
+    Raises:
+        UsageError: if it is a URL, or leads to no home folder.
+    """
+    if "://" in target:
+        raise UsageError(
+            f"the sink {sink} writes to a folder of this host, not to {_shown(target)}",
+            remedy=f"--sink {sink}:{example}; for a URL, use the sink content or parquet",
+        )
+    try:
+        return Path(target).expanduser()
+    except RuntimeError as error:
+        raise UsageError(
+            f"the sink {sink} cannot find the folder {_shown(target)}: {error}",
+            remedy=f"--sink {sink}:{example}",
+        ) from error
+
+
+def _shown(target: str) -> str:
+    """Return a destination for a message: short, and without credentials, also of another sink's settings."""
+    try:
+        plain = without_credentials(target) if "://" in target else target
+    except ValueError:
+        plain = target.partition("://")[0] + "://…"
+    shown = plain if len(plain) <= _SHOWN else f"{plain[:_SHOWN]}…"
+    return repr(Secrets().mask(shown))
 
 
 def needed(sink: str, extra: str, *modules: str) -> ModuleType:

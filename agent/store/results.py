@@ -204,7 +204,10 @@ class ResultsFolder:
         if len(matches) == 1:
             return matches[0]
         if matches:
-            raise UsageError(f"{run!r} fits several runs: {', '.join(path.name for path in matches)}")
+            raise UsageError(
+                f"{run!r} fits several runs: {', '.join(path.name for path in matches[:10])}",
+                remedy="write more of the id, or name the run's folder",
+            )
         raise UsageError(f"there is no run {run!r} in {self.path}", remedy=did_you_mean(str(run), runs))
 
 

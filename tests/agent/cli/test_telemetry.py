@@ -140,3 +140,16 @@ def test_a_run_whose_sink_is_gone_does_not_keep_back_the_others(
     said = " ".join(out.split())
     assert f"{gone.run_dir.name} its sinks: not delivered: no sink is called" in said
     assert said.endswith(f"{well.run_dir.name}.jsonl: all is delivered")
+
+
+def test_a_results_folder_that_is_not_there_is_an_error(
+    vcagent: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    """Nobody should take a misspelt folder for one whose records are all delivered."""
+    (tmp_path / "file").touch()
+    for name in ("missing", "file"):
+        for command in ("status", "flush"):
+            code, _, errors = vcagent("telemetry", command, "--results-dir", str(tmp_path / name))
+            assert code == 2
+            assert "there is no folder" in errors
+            assert "--results-dir" in errors

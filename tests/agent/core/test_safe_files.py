@@ -278,3 +278,17 @@ def test_root_takes_no_file_that_others_may_have_put_there(
     assert safe_files.distrust_tree(tmp_path) == ""
     spoil(path)
     assert reason in safe_files.distrust_tree(tmp_path)
+
+
+def test_a_pipe_a_device_and_a_link_to_one_are_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    (tmp_path / "null").symlink_to("/dev/null")
+    for name in ("pipe", "link", "null"):
+        before = os.lstat(tmp_path / name).st_ino
+        with pytest.raises(OSError, match="not an ordinary file"):
+            replace_text(tmp_path / name, "text")
+        assert os.lstat(tmp_path / name).st_ino == before
+    (tmp_path / "nowhere").symlink_to("gone")
+    replace_text(tmp_path / "nowhere", "text")
+    assert (tmp_path / "nowhere").read_text() == "text"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,19 @@ def test_a_bundle_that_fits(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_a_bundle(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"is not a bundle: it has no vcagent-bundle\.json"):
         open_bundle(tmp_path, HOST)
+
+
+def test_a_pipe_in_a_bundle_is_not_waited_for(tmp_path: Path) -> None:
+    folder = bundle(tmp_path)
+    (wheel,) = (folder / "wheels").iterdir()
+    wheel.unlink()
+    os.mkfifo(wheel)
+    with pytest.raises(HostError, match="is incomplete: 1 of its files"):
+        open_bundle(folder, HOST)
+    (folder / MANIFEST).unlink()
+    os.mkfifo(folder / MANIFEST)
+    with pytest.raises(UsageError, match=r"cannot be read: .*not an ordinary file"):
+        open_bundle(folder, HOST)
 
 
 @pytest.mark.parametrize(

@@ -30,4 +30,6 @@ def open_list(settings: str, context: SinkContext) -> Sink:
     assert context.run_id
     if settings == "wrong":
         raise UsageError("list takes no 'wrong'", remedy="leave it out")
+    if settings == "raise":
+        raise KeyError("hunter22")
     return ListSink(settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any
 
@@ -79,3 +80,52 @@ def test_a_secret_of_the_settings_is_masked_wherever_it_stands(monkeypatch: pyte
     add_sink_secrets(secrets, ("eventhubs:${HUB}", "pushgateway:http://u:hunter2-long@h"))
     assert "c2VrcmV0LTE" not in secrets.mask("the key c2VrcmV0LTE= is wrong")
     assert "hunter2-long" not in secrets.mask("you sent hunter2-long")
+
+
+CONNECTION = (
+    "Endpoint=sb://hubs/;SharedAccessKeyName=n;SharedAccessKey=c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXM="
+)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("otlp:http://[", "cannot use the address 'http://…'"),
+        ("otlp:http://", "cannot use the address 'http:"),
+        ("otlp:http://host:99999", "cannot use the address 'http://host:99999'"),
+        ("otlp:gopher://host", "cannot use the address 'gopher://host'"),
+        ("otlp:grpc://host:port", "cannot use the address"),
+        ("otlp:http://user:hunter22@:1", "cannot use the address"),
+        (f"otlp:http://{'x' * 5000}:port", "x…'"),
+        (f"otlp:{'x' * 100_000}", "have 100000 characters"),
+        ("otlp:http://host\x00", "control character"),
+        ("otlp:http://host\ud800", "not UTF-8"),
+        ("pushgateway:/dev/null", "cannot use the address"),
+        ("pushgateway:127.0.0.1:-1", "cannot use the address"),
+        ("pushgateway:host,job=", "job of the Pushgateway is empty"),
+        (f"pushgateway:{CONNECTION}", "cannot use the address"),
+        ("prometheus:127.0.0.1:\N{SUPERSCRIPT TWO}", "not an address with a port"),
+        ("prometheus:127.0.0.1:70000", "not an address with a port"),
+        ("prometheus:http://127.0.0.1:1", "not an address with a port"),
+        ("prometheus-textfile://", "files that end with .prom"),
+        ("prometheus-textfile:http://h/a.prom", "writes to a folder of this host"),
+        ("jsonl:http://host", "writes to a folder of this host, not to 'http://host'"),
+        ("csv:~nobody-of-that-name/x", "cannot find the folder"),
+        ("content:http://[", "does not understand its settings"),
+    ],
+)
+def test_odd_settings_end_in_an_error_with_a_remedy(
+    asked: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # the real sinks
+    with pytest.raises(UsageError, match=re.escape(message)) as caught:
+        open_sinks((asked,), SinkContext(tmp_path, "r"))
+    assert caught.value.remedy
+    assert len(str(caught.value)) < 1000
+    assert "hunter22" not in str(caught.value)
+    assert "c2VjcmV0" not in str(caught.value)
+
+
+def test_a_sink_of_somebody_else_may_raise_anything(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"the sink list does not understand its settings \(KeyError\)"):
+        open_sinks(("list:raise",), SinkContext(tmp_path, "r"))
