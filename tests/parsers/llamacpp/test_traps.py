@@ -310,7 +310,7 @@ def test_a_row_behind_a_message_without_an_end_of_line_is_read() -> None:
 def test_a_line_of_any_length_is_read_or_refused_at_once(
     tmp_path: Path, file: str, pattern: str, piece: str
 ) -> None:
-    """Each ended after hours, before the lengths in the patterns were bounded."""
+    """Check that no pattern backtracks over a long line."""
     text = (Path(__file__).parent / "pasted" / file).read_text()
     changed, count = re.subn(pattern, lambda found: found[1] + piece * 40_000, text, count=1)
     assert count == 1
