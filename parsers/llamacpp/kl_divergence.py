@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 
 _HEAD = re.compile(r"KL[- ]Divergence|KL[- ]divergence statistics|kl_divergence\s*: computing")
 _LINE = re.compile(r"^[ \t]*(?P<label>[^:\n]{1,40}?)[ \t]*:[ \t]+(?P<rest>\S.*)$", re.MULTILINE)
+# Lengths are bounded: with several unbounded parts, a line of 150,000 characters took hours.
 # ± may be another character if the terminal's encoding was not UTF-8
 _REST = re.compile(
-    r"(?P<value>\S+?)(?:[ \t]*(?:\+/-|[^\w\s.,%-]{1,4}|Â±)[ \t]*(?P<error>\S+?))?[ \t]*%?[ \t]*"
+    r"(?P<value>\S{1,40}?)(?:[ \t]{0,40}(?:\+/-|[^\w\s.,%-]{1,4}|Â±)[ \t]{0,40}(?P<error>\S{1,40}?))?"
+    r"[ \t]{0,40}%?[ \t]{0,40}"
 )
 _CHUNK = re.compile(r"^[ \t]*(?P<chunk>\d{1,9})[ \t]+(?P<perplexity>\d\S*)[ \t].*$", re.MULTILINE)
 _VALUES = re.compile(r"(?<![\w.,])-?\d+\.\d+(?![\w.,])")

@@ -13,7 +13,7 @@ from parsers.llamacpp.runs import one
 from parsers.numbers import finite, measured, whole
 
 _HEAD = re.compile(r"(?:calculating perplexity|computing) over (?P<chunks>\d+) chunks")
-_RUNNING = re.compile(r"\[(?P<chunk>\d{1,9})\](?P<value>-?\w+\.?\d*),")
+_RUNNING = re.compile(r"\[(?P<chunk>\d{1,9})\](?P<value>-?\w{1,40}\.?\d{0,40}),")
 _FINAL = re.compile(r"Final estimate: PPL = (?P<value>\S+)(?: \+/- (?P<error>\S+))?[ \t]*$", re.MULTILINE)
 _ERROR = re.compile(
     r"^.*(you need at least .*|the data file you provided .*|Unexpected negative standard deviation.*)$",

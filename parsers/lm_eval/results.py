@@ -17,6 +17,8 @@ TOOL = "lm-eval"
 _STDERR = "_stderr"
 _COUNTS = ("sample_len", "sample_count")
 _NO_FILTER = "none"
+_ROUNDED = 1e-6
+_MOST_ERROR = 0.5 + _ROUNDED
 _RATIOS = (
     "acc",
     "acc_norm",
@@ -29,6 +31,8 @@ _RATIOS = (
     "em",
 )
 """Metrics from 0 to 1 (-1 to 1: mcc); the unit of any other metric depends on its task."""
+_ACCURACIES = ("acc", "acc_norm", "acc_norm_bytes", "acc_mutual_info")
+"""Shares of right answers; some tasks write other scores of _RATIOS in percent."""
 _CORRELATIONS = (
     "mcc",
     "pearson",
@@ -63,6 +67,7 @@ def parse_results(data: Any, source: str = "") -> ParsedOutput:
         if isinstance(scores, dict)
         for metric in _metrics(task, scores, data, is_member=task in members)
     )
+    _check_groups(data, tasks)
     if not metrics:
         raise ParseError(
             "holds no score",
@@ -88,6 +93,35 @@ def _members(data: Mapping[str, Any]) -> set[str]:
     return {task for tasks in groups.values() if isinstance(tasks, list) for task in map(str, tasks)}
 
 
+def _check_groups(data: Mapping[str, Any], tasks: Mapping[str, Any]) -> None:
+    """Check that the score of each group lies among those of its tasks, of which it is a mean.
+
+    Raises:
+        ParseError: if it does not.
+    """
+    for group, members in _mapping(data, "group_subtasks").items():
+        scores = [tasks.get(str(task)) for task in members] if isinstance(members, list) else []
+        twice = _mapping(data["results"], group)
+        for key, value in _mapping(tasks, group).items():
+            name = key.partition(",")[0]
+            if key in twice and _number(twice[key]) != _number(value):
+                raise ParseError(
+                    f"{key} of the group {group} is {twice[key]!s:.20} among the results, "
+                    f"{value!s:.20} among the groups",
+                    remedy="see whether the file was changed",
+                )
+            told = [_number(one.get(key)) for one in scores if isinstance(one, dict)]
+            known, number = [one for one in told if one is not None], _number(value)
+            if name not in _RATIOS or number is None or not known or len(known) != len(scores):
+                continue
+            if not min(known) - _ROUNDED <= number <= max(known) + _ROUNDED:
+                raise ParseError(
+                    f"{name} of the group {group} is {number:g}, but its tasks have {min(known):g} to "
+                    f"{max(known):g}",
+                    remedy="see whether the file was changed",
+                )
+
+
 def _metrics(
     task: str, scores: Mapping[str, Any], data: Mapping[str, Any], *, is_member: bool
 ) -> Iterator[Metric]:
@@ -104,6 +138,7 @@ def _metrics(
         metadata: dict[str, Any] = {**context, "task": task, "filter": kind or _NO_FILTER}
         stderr = _number(scores.get(f"{name}{_STDERR},{kind}" if kind else f"{name}{_STDERR}"))
         stderr = None if stderr is not None and stderr < 0 else stderr
+        check_error(name, number, stderr)
         if stderr is not None:
             metadata["stderr"] = stderr
         shown = name if kind in ("", _NO_FILTER) else f"{name}_{kind}"
@@ -181,11 +216,27 @@ def score_of(name: str, value: float | None) -> float | None:
         value: the value that lm-eval wrote.
 
     Raises:
-        ParseError: if a share is below 0.
+        ParseError: if a share is below 0, or an accuracy above 1.
     """
     if value is not None and value < 0 and value != -1 and name in _RATIOS and name not in _CORRELATIONS:
         raise ParseError(f"{name} is {value:g}, which is below 0", remedy="see whether the file was changed")
+    if value is not None and value > 1 and name in _ACCURACIES:
+        raise ParseError(f"{name} is {value:g}, which is above 1", remedy="see whether the file was changed")
     return None if value == -1 and name not in _CORRELATIONS else value
+
+
+def check_error(name: str, value: float, stderr: float | None) -> None:
+    """Check a standard error: that of a share of two samples or more is at most a half.
+
+    Raises:
+        ParseError: if it is larger.
+    """
+    is_share = name in _RATIOS and name not in {*_CORRELATIONS, *_LOWER} and 0 <= value <= 1
+    if is_share and stderr is not None and stderr > _MOST_ERROR:
+        raise ParseError(
+            f"the standard error of {name} is {stderr:g}, the score {value:g}",
+            remedy="see whether the file was changed",
+        )
 
 
 def _details(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ParseError
 from agent.core.records import Metric, ParsedOutput, Relativity
-from parsers.lm_eval.results import FORMAT, TOOL, direction_of, score_of, unit_of
+from parsers.lm_eval.results import FORMAT, TOOL, check_error, direction_of, score_of, unit_of
 from parsers.numbers import measured, number
 from parsers.terminal import whole_lines
 
@@ -108,6 +108,7 @@ def _row(row: Mapping[str, str]) -> Iterator[Metric]:
         metadata=metadata, scenario=task,
     )  # fmt: skip
     if (stderr := measured(row.get(_STDERR, ""), f"the standard error of {name} of {task}")) is not None:
+        check_error(name, value, stderr)
         yield Metric(
             f"{shown}_stderr", stderr, unit_of(name, value), Relativity.LOWER,
             f"standard error of {name} of {task}", 3, metadata=metadata, scenario=task,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from agent.core.errors import ParseError
 from agent.core.records import Metric, ParsedOutput, Reason, Validity, Verdict
 from parsers.nvidia_smi.c2c import has_links, link_metrics
-from parsers.nvidia_smi.devices import Device, Seen
+from parsers.nvidia_smi.devices import Device, Seen, check
 from parsers.nvidia_smi.dmon import has_dmon, read_dmon
 from parsers.nvidia_smi.gpu_list import has_list, read_list
 from parsers.nvidia_smi.log_text import has_log_text, read_log_text
@@ -151,7 +151,9 @@ def _seen(text: str) -> Seen:
     """Return the content of a text in any format; raise ParseError if the format is unknown."""
     for has, read in _FORMS:
         if has(text):
-            return read(text)
+            seen = read(text)
+            check(seen.devices)
+            return seen
     said = [reason for line in text.splitlines() if (reason := said_in(line))]
     if not said:
         raise ParseError("is not a supported output of nvidia-smi")

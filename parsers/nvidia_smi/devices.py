@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent.core.errors import ParseError
-from parsers.nvidia_smi.readings import READINGS, Reading, fits, impossible, is_error, number_of, spoken
+from parsers.nvidia_smi.readings import (
+    READINGS,
+    UNITS,
+    Reading,
+    fits,
+    impossible,
+    is_error,
+    number_of,
+    spoken,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -70,6 +79,21 @@ class Device:
         self.numbers[reading.name] = (number, own or unit)
         return True
 
+    def check_memory(self) -> None:
+        """Ignore used and free memory of more than the total."""
+        total = self._bytes("memory_total")
+        for name in ("memory_used", "memory_free"):
+            number = self._bytes(name)
+            if total is not None and number is not None and number > total:
+                which = f"{name} of GPU {self.label.strip('_')}"
+                self.impossible.append((f"{which} is more than its total memory", "above_total"))
+                del self.numbers[name]
+
+    def _bytes(self, name: str) -> float | None:
+        number, unit = self.numbers.get(name, (None, ""))
+        factor = UNITS.get(unit or BY_NAME[name].unit, ("", 1.0))[1]
+        return None if number is None else number * factor
+
 
 @dataclass(slots=True)
 class Seen:
@@ -86,6 +110,24 @@ class Seen:
     complete: bool = True
     said: list[Reason] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+
+
+def check(devices: Iterable[Device]) -> None:
+    """Check that each label belongs to one GPU, and that its memory fits.
+
+    Raises:
+        ParseError: if an index belongs to two GPUs, as in the joined outputs of two hosts.
+    """
+    known: dict[tuple[str, str], str] = {}
+    for device in devices:
+        device.check_memory()
+        for name in ("uuid", "pci.bus_id"):
+            value = device.texts.get(name)
+            if value and known.setdefault((device.label, name), value) != value:
+                raise ParseError(
+                    f"GPU {device.label.strip('_')} is two GPUs: {known[device.label, name]} and {value}",
+                    remedy="give the output of each host a file of its own",
+                )
 
 
 def even(devices: Iterable[Device]) -> bool:

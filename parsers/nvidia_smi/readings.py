@@ -153,6 +153,9 @@ READINGS = (
 
 
 _WHOLE = 100
+_COLDEST, _HOTTEST = -60, 200
+_MOST_WATTS = 20_000
+"""Bounds of a GPU's temperature in degrees Celsius and power in watts, far beyond any GPU."""
 
 
 def is_error(value: str) -> bool:
@@ -212,6 +215,10 @@ def impossible(reading: Reading, number: float) -> tuple[str, str] | None:
     # A fan may turn faster than it is rated.
     if reading.unit == "%" and reading.name != "fan_speed" and number > _WHOLE:
         return "above 100 %", "above_100"
+    if (reading.unit == "C" and not _COLDEST <= number <= _HOTTEST) or (
+        reading.unit == "W" and number > _MOST_WATTS
+    ):
+        return "beyond any GPU", "beyond_any"
     return None
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.component.parsing import parse_path
 from agent.core.errors import ParseError
 from parsers.llamacpp import PARSER, parse_text
 from parsers.llamacpp.bench import batched_rows
@@ -15,8 +19,6 @@ from parsers.llamacpp.devices import devices_of, no_gpu
 from parsers.llamacpp.multiple_choice import task_results
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from agent.core.records import ParsedOutput
 
 
@@ -295,3 +297,23 @@ def test_a_row_behind_a_message_without_an_end_of_line_is_read() -> None:
     assert (found["pl"], found["speed_tg"]) == (2, 50.25)
     with pytest.raises(ParseError, match="was cut"):
         batched_rows(f"loading: ....{row[:60]}\n")
+
+
+@pytest.mark.parametrize(
+    ("file", "pattern", "piece"),
+    [
+        ("kl-divergence-2026.txt", r"(?m)^(Mean +KLD: +)\S+", "0.001\u00b1"),
+        ("kl-divergence-2026.txt", r"(?m)^(Mean +KLD: +)\S+", "+/-1"),
+        ("kl-divergence-2026.txt", r"(?m)^(Mean +KLD: +)\S+", "<a>"),
+    ],
+)
+def test_a_line_of_any_length_is_read_or_refused_at_once(
+    tmp_path: Path, file: str, pattern: str, piece: str
+) -> None:
+    """Check that no pattern backtracks over a long line."""
+    text = (Path(__file__).parent / "pasted" / file).read_text()
+    changed, count = re.subn(pattern, lambda found: found[1] + piece * 40_000, text, count=1)
+    assert count == 1
+    (tmp_path / file).write_text(changed)
+    with suppress(ParseError):
+        assert parse_path(tmp_path / file)
