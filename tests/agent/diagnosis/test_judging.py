@@ -107,7 +107,7 @@ def test_of_several_runs_the_worst_is_shown() -> None:
 
 @pytest.mark.parametrize(("variable", "factor"), [("chance", 2), ("worst_chance", 2 * 3)])
 def test_chances_are_over_all_values(variable: str, factor: int) -> None:
-    """The median is at 102, the worst at 104; both kinds of values share the chance."""
+    # The median is at 102, the worst at 104; both kinds of values share the chance.
     values, sample = (101.0, 102.0, 104.0), Sample(100.0, 2.0, 9, 18)
     baseline = Baseline(100.0, "s", 1.0, 9, sample=sample, runs=sample)
     value = 102.0 if variable == "chance" else 104.0
