@@ -47,3 +47,35 @@ def test_facts_are_read_of_runs_and_of_the_hosts_of_fleet_runs(tmp_path: Path) -
     (tmp_path / "hosts" / "b" / "run.json").write_text("cut", encoding="utf-8")
     assert read_facts([tmp_path]) == {"a": FACTS["a"]}
     assert read_facts([tmp_path / "hosts" / "a"]) == {"a": FACTS["a"]}
+
+
+def test_a_group_is_named_after_all_models_and_every_kind_of_value() -> None:
+    mixed = {"gpus": [H100, {"name": "A"}, {}, "x", {"name": "A"}], "d": {"z": 1, "a": [2]}, "n": 5}
+    assert group_hosts(["a", "b"], {"a": mixed}) == {
+        "a": "2 A + 1 GPU + 1 NVIDIA H100 80GB HBM3",
+        "b": "unknown hardware",
+    }
+    assert group_hosts(["a", "b"], {"a": mixed}, "d") == {"a": '{"a": [2], "z": 1}', "b": "unknown hardware"}
+    assert group_hosts(["a"], {"a": mixed}, "n") == {"a": "5"}
+
+
+def test_a_fact_that_no_host_has_is_refused_with_what_to_do() -> None:
+    with pytest.raises(UsageError) as caught:
+        group_hosts(["x"], {}, "kernel")
+    assert caught.value.message == "no host has the fact 'kernel'"
+    assert caught.value.remedy == "name folders of runs, which have a run.json"
+    with pytest.raises(UsageError) as caught:
+        group_hosts(["a", "b"], FACTS, "gpu")
+    assert caught.value.remedy == "did you mean gpus?"
+
+
+def test_facts_are_those_of_a_named_host(tmp_path: Path) -> None:
+    contents = {"a": FACTS["a"], "": FACTS["b"], "c": {}}
+    for number, (host, facts) in enumerate(contents.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        content = {"schema_version": 1, "client_id": host, "facts": facts}
+        (folder / "run.json").write_text(json.dumps(content), encoding="utf-8")
+    (tmp_path / "0" / "metrics.jsonl").touch()
+    paths = [tmp_path / "2", tmp_path / "1", tmp_path / "0" / "metrics.jsonl"]
+    assert read_facts(paths) == {"a": FACTS["a"]}

@@ -197,7 +197,7 @@ def test_a_reference_that_leads_nowhere_is_refused() -> None:
 
 
 def test_one_problem_is_told_alone_and_several_together() -> None:
-    """A value that the host does not have yet hides no later problem."""
+    # A value that the host does not have yet hides no later problem.
     known_later = "- {type: Working, parameters: {count: '{GpuCount}'}}"
     group = "- {type: SequentialExecution, parameters: {loopCount: 0}, components: [{type: Working}]}"
     lines = [

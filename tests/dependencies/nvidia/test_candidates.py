@@ -439,7 +439,7 @@ READY = f"kmod-nvidia-{V}-5.14.0-503.33.1"
     ],
 )
 def test_the_module_of_rpm_packages(has: tuple[str, ...] | None, kernel: str, module: str) -> None:
-    """A host with a precompiled module gets one again, if there is one for its kernel."""
+    # A host with a precompiled module gets one again, if there is one for its kernel.
     installed = has and InstalledDriver(OLD, LAYOUT["rpm"], False, dict.fromkeys(has, OLD))
     found = one(candidates(wish(kernel=kernel, rpm=True), RPM, installed=installed or None))
     revision = 2 if module == READY else 1
