@@ -84,7 +84,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(group))
         if any(item.get_closest_marker(marker) for marker in ("engine", "lab", "root")):
             # The first test waits until its environment, programs or image exist.
-            item.add_marker(pytest.mark.timeout(1200))
+            # make lab builds kernel modules and compiles, also on a busy machine.
+            item.add_marker(pytest.mark.timeout(3600 if os.environ.get("VCAGENT_LAB") == "all" else 1200))
     return (yield)
 
 

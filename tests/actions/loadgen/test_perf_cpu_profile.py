@@ -36,6 +36,13 @@ def test_the_small_form() -> None:
     assert last.model_dump()["samples"] == 16
 
 
+def test_a_slow_processor_gets_more_time_in_every_case() -> None:
+    profile = load(["PERF-CPU-MLPERF.yaml"], overrides={"SampleTimeout": "01:00:00"})
+    for element in profile.actions:
+        asked = LoadGenExecutor.Parameters.model_validate(resolve(element, profile, VARIABLES))
+        assert asked.model_dump()["sample_timeout"] == 3600
+
+
 def test_the_requirements_are_whole_and_exact() -> None:
     profile = load(["PERF-CPU-MLPERF.yaml"])
     (environment,) = (each for each in profile.dependencies if each.type == "PythonEnvironmentInstallation")
