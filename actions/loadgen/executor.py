@@ -114,7 +114,8 @@ class LoadGenExecutor(Action):
         if asked.dataset != SYNTHETIC:
             samples = self._open_set(facts)
             # A dependency that is still to run may make a data set of the package folder again.
-            is_made_here = lift_of_path(facts, Path(asked.dataset)) is None
+            source = Path(asked.dataset)
+            is_made_here = source.is_absolute() and lift_of_path(facts, source) is None
             lift = None if is_made_here else LiftedBy.NOTHING
             with refusals_lifted_by(lift):
                 check_reference(asked, samples)

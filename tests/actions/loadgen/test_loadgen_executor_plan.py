@@ -128,3 +128,14 @@ def test_nothing_is_written_by_a_plan(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.chdir(tmp_path)
     LoadGenExecutor(parameters()).plan(Facts(modelled={}))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_data_set_that_a_dependency_makes_again_is_not_a_final_refusal(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "packages" / "set.jsonl", tmp_path / "set.jsonl"
+    inside.parent.mkdir()
+    for path, lift in ((inside, None), (outside, LiftedBy.NOTHING)):
+        path.write_text('{"id": "a", "prompt": "x"}\n', encoding="utf-8")
+        facts = Facts(modelled={"gpus": (), "visible_devices": None, "package_dir": inside.parent})
+        with pytest.raises(HostError, match="5 samples are requested") as refused:
+            LoadGenExecutor(parameters(dataset=str(path), samples=5)).plan(facts)
+        assert refused.value.lifted_by is lift
