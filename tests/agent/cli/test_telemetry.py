@@ -129,7 +129,7 @@ def test_a_refused_file_is_shown_and_sent_again(
 def test_a_results_folder_that_is_not_there_is_an_error(
     vcagent: Callable[..., tuple[int, str, str]], tmp_path: Path
 ) -> None:
-    """Nobody should take a misspelt folder for one whose records are all delivered."""
+    """Refuse a misspelt folder: "all is delivered" would be wrong."""
     (tmp_path / "file").touch()
     for name in ("missing", "file"):
         for command in ("status", "flush"):
