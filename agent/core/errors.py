@@ -233,7 +233,7 @@ _PATH_REMEDIES = {
     errno.EISDIR: "name a file: this is a folder",
     errno.ENAMETOOLONG: "name a shorter path",
     errno.ELOOP: "name another path: a link in this one leads to itself",
-    errno.EINVAL: "name an ordinary file, or a path where there is none yet",
+    errno.EINVAL: "name an ordinary file, or a new path",
 }
 
 

@@ -79,7 +79,7 @@ def _refuse_nltk() -> None:
 
     def download(name: str = "", *_: object, **__: object) -> None:
         raise TaskDataError(
-            f"NLTK's {name} is no data set of a hub",
+            f"NLTK's {name} comes from another server than the hub",
             "leave the task out of the bundle's profile, and run it where there is a network",
         )
 

@@ -145,7 +145,7 @@ def test_a_run_whose_sink_is_gone_does_not_keep_back_the_others(
 def test_a_results_folder_that_is_not_there_is_an_error(
     vcagent: Callable[..., tuple[int, str, str]], tmp_path: Path
 ) -> None:
-    """Nobody should take a misspelt folder for one whose records are all delivered."""
+    """Refuse a misspelt folder: "all is delivered" would be wrong."""
     (tmp_path / "file").touch()
     for name in ("missing", "file"):
         for command in ("status", "flush"):
