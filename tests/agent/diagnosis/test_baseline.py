@@ -82,7 +82,7 @@ def test_why_a_metric_has_no_baseline() -> None:
         "r",
     )
     assert find_baselines(observed, rules) == {
-        "m": "too few hosts to compare: 3, 4 are needed",
+        "m": "3 hosts to compare, at least 4 are needed",
         "n": "6 of 6 hosts stand apart from the others",
     }
     assert make_baselines(observed, rules) == {}

@@ -177,7 +177,7 @@ def test_rules_that_match_nothing_are_told() -> None:
     )
     with pytest.raises(UsageError) as caught:
         diagnose(observe(measured({"a": (1.0,)})), rules[:1], {})
-    assert caught.value.message == "no rule could judge anything"
+    assert caught.value.message == "no rule could judge a value"
     assert caught.value.details == ("v: no metric matches",)
     remedy = "compare the metrics of the rules with those of the runs, and give a --baseline"
     assert caught.value.remedy == remedy
@@ -196,6 +196,6 @@ def test_hosts_of_a_group_are_compared_with_each_other() -> None:
         *[("A", (), 2)] * 5,
         ("B", (), 1),
     ]
-    why = "m: too few hosts to compare: 1, 4 are needed"
+    why = "m: 1 host to compare, at least 4 are needed"
     assert found.hosts[5].unjudged == (Unjudged("v", "m", why),)
     assert found.warnings == (f"B: v: 1 value not judged, {why}",)

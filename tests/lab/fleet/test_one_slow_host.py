@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from agent.core.quantities import plain_quantity
 from tests.lab.conftest import unavailable
 from tests.lab.fleet.controller import DEADLINE_S
 from tests.lab.fleet.ssh_host import start_hosts
@@ -155,7 +156,8 @@ def test_one_slow_host_of_16_is_found(
     assert defect["value"] == pytest.approx(defect["baseline"] * SLOW_BITS_PER_S / WELL_BITS_PER_S, rel=0.2)
     assert defect["variance"] == pytest.approx(defect["value"] / defect["baseline"] - 1)
     assert diagnosis(folder) == found
-    measured = f"{METRIC} is {defect['value']:.5g} samples/s, normal is {defect['baseline']:.5g}"
+    value, normal = (plain_quantity(defect[name], "samples/s") for name in ("value", "baseline"))
+    measured = f"{METRIC} is {value}, normal is {normal}"
     told = f"{SLOW}: Performance: {measured} ({defect['variance']:+.1%})"
     assert told in " ".join(out.split()).replace(" (suspect):", ":")
     page = (folder / "report.html").read_text().partition('id="diagnosis"')[2].partition("</section>")[0]
