@@ -175,6 +175,7 @@ def test_rules_that_match_nothing_are_told() -> None:
         "v: no metric matches",
         "w: 2 values not judged, the criterion has no value",
     )
+    assert found.hosts[0].unjudged == (Unjudged("w", "m", "the criterion has no value"),)
     with pytest.raises(UsageError) as caught:
         diagnose(observe(measured({"a": (1.0,)})), rules[:1], {})
     assert caught.value.message == "no rule could judge a value"
@@ -199,3 +200,13 @@ def test_hosts_of_a_group_are_compared_with_each_other() -> None:
     why = "m: 1 host to compare, at least 4 are needed"
     assert found.hosts[5].unjudged == (Unjudged("v", "m", why),)
     assert found.warnings == (f"B: v: 1 value not judged, {why}",)
+
+
+def test_stored_values_are_the_evidence_of_a_later_rule() -> None:
+    rules = read_rules(
+        "rules:\n  kept: {metrics: [m], store: true}\n"
+        "  low: {function: multi_rules, criteria: 'min(label[\"kept\"].values()) < 5'}",
+        "r",
+    )
+    (defect,) = diagnose(observe(measured({"a": (1.0, 3.0)})), rules, {}).hosts[0].defects
+    assert defect.evidence == (Defect("kept", Function.STORE, "kept", metric="m", value=2.0, unit="s"),)
