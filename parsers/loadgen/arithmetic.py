@@ -101,7 +101,8 @@ def _server(log: DetailLog) -> Iterator[str]:
     tokens = log.number("result_completed_tokens_per_second")
     yield from _few_tokens(completed, tokens, "result_completed_tokens_per_second")
     if completed and tokens:
-        yield from _tokens(log, tokens / completed)
+        # LoadGen counts all tokens, but one sample less than there are; a summary does not say how many.
+        yield from _tokens(log, tokens / completed * ((queries - 1) / queries if queries else 1))
 
 
 def _tokens(log: DetailLog, each: float) -> Iterator[str]:
@@ -112,7 +113,7 @@ def _tokens(log: DetailLog, each: float) -> Iterator[str]:
         each: completed tokens per completed sample.
     """
     latency_ns, first_ns = (log.number(f"result_{name}mean_latency_ns") for name in ("", "first_token_"))
-    throughput = log.number("result_token_throughput")
+    throughput = log.number("result_token_throughput")  # not in a summary
     if latency_ns and throughput and not _near(throughput * latency_ns, each):
         yield (
             f"result_token_throughput is {throughput:g}, {throughput * latency_ns:.4g} tokens in a mean "

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from agent.core.records import Validity
 from parsers.loadgen import parse_folder
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from parsers.loadgen.arithmetic import impossible
+from parsers.loadgen.detail import read_detail
 
 DETAIL, SUMMARY = "mlperf_log_detail.txt", "mlperf_log_summary.txt"
 OFFLINE, SERVER, STREAM = "offline_v6_0_valid", "server_v6_0_valid", "single_stream_v5_0_valid"
@@ -91,6 +90,12 @@ def test_numbers_that_cannot_be_of_one_run(logs: Path, tmp_path: Path, name: str
     output = parse_folder(folder)
     assert output.verdict is not None
     assert (output.verdict.validity is Validity.INVALID) == (name in SHOWN_ALONE)
+
+
+def test_a_rate_of_few_queries_counts_one_sample_less_than_their_tokens() -> None:
+    """The log is of a run of LoadGen 6.0.17 with 32 queries, each of 8 tokens."""
+    log = read_detail(Path(__file__).parent / "few_queries" / DETAIL)
+    assert list(impossible(log)) == []
 
 
 @pytest.mark.parametrize("log", [OFFLINE, SERVER, STREAM])
