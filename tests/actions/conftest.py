@@ -36,7 +36,14 @@ def context(tmp_path: Path) -> Iterator[StepContext]:
     stop = threading.Event()
     processes = LocalProcesses("test-run", stop=stop)
     yield StepContext(
-        facts=Facts(modelled={"gpus": (), "amd_gpus": (), "visible_devices": None}),
+        facts=Facts(
+            modelled={
+                "gpus": (),
+                "amd_gpus": (),
+                "visible_devices": None,
+                "package_dir": tmp_path / "packages",
+            }
+        ),
         processes=processes,
         progress=ToldProgress(),
         stop=stop,

@@ -127,5 +127,5 @@ def test_real_runs_are_compared(vcagent: Caller) -> None:
     ]
     assert {one["name"]: one["values"] for one in found["context"]} == {
         "Rate": [["12.5"], ["12.5"], ["10"]],
-        "Speed: command": [["echo rate 12.5"], ["echo rate 12.5"], ["echo rate 10"]],
+        "command": [["echo rate 12.5"], ["echo rate 12.5"], ["echo rate 10"]],
     }

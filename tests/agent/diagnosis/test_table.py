@@ -27,11 +27,11 @@ HOSTS = (
 FOUND = Diagnosis(HOSTS, ("first [warning]", "second"))
 ROWS = [
     ("h0", "Machine", "both", "label > 1", "", "", ""),
-    ("h0", "Speed", "↳ slow", "a|b/speed", "1.23457e+06 B/s", "2e+06 B/s", "-38.3%"),
+    ("h0", "Speed", "↳ slow", "a|b/speed", "1,234,567 B/s", "2,000,000 B/s", "-38.3%"),
     ("h0", "Failed", "↳ there", "a/return_code", "missing", "", ""),
     ("h0", "Failed", "there", "a/return_code", "missing", "", ""),
     ("h1", "", "", "no records", "", "", ""),
-    ("h2", "Speed (suspect)", "slow", "a|b/speed", "1.23457e+06 B/s", "2e+06 B/s", "-38.3%"),
+    ("h2", "Speed (suspect)", "slow", "a|b/speed", "1,234,567 B/s", "2,000,000 B/s", "-38.3%"),
 ]
 SUMMARY = "6 hosts: 1 sick, 1 no records, 1 suspect, 2 not judged, 1 well"
 
@@ -58,7 +58,7 @@ def test_the_screen_shows_texts_as_they_are() -> None:
     print_defects(FOUND, Console(file=screen, width=200, force_terminal=True, color_system="standard"))
     text = screen.getvalue()
     assert "\x1b[33m! first [warning]\x1b[0m" in text
-    for cell in ("category", "baseline", "a|b/speed", "2e+06 B/s", "↳ there"):
+    for cell in ("category", "baseline", "a|b/speed", "2,000,000 B/s", "↳ there"):
         assert cell in text
     quiet = io.StringIO()
     print_defects(Diagnosis((HOSTS[5],), ()), Console(file=quiet))

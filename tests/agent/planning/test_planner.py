@@ -202,7 +202,7 @@ def test_one_problem_is_told_alone_and_several_together() -> None:
     group = "- {type: SequentialExecution, parameters: {loopCount: 0}, components: [{type: Working}]}"
     lines = [
         "P.yaml:4: Working has no parameter 'sate'; did you mean state?",
-        "P.yaml:5: loop_count: Input should be greater than or equal to 1",
+        "P.yaml:5: loopCount: Input should be greater than or equal to 1",
     ]
     one = refusal(f"actions:\n{known_later}\n- {{type: Working, parameters: {{sate: a}}}}\n")
     assert str(one) == lines[0]
@@ -245,7 +245,7 @@ NUMBER = "Input should be a valid integer, unable to parse string as an integer"
     [
         ("{count: much}", f"count: {NUMBER}"),
         ("{inner: {size: 1, shar: 2}}", "Working has no parameter 'inner.shar'; did you mean share?"),
-        ("{rows: [{size: 1, sise: 3}]}", "Working has no parameter 'rows.0.sise'; did you mean size?"),
+        ("{rows: [{size: 1, sise: 3}]}", "Working has no parameter 'rows[0].sise'; did you mean size?"),
         ("{sizes: {a: {sise: 3, size: 3}}}", "Working has no parameter 'sizes.a.sise'; did you mean size?"),
         ("{inner: {}}", "Working needs the parameter 'inner.size': Bytes."),
         ("{place: {}}", "Working needs the parameter 'place.room': "),
@@ -283,7 +283,7 @@ def test_a_value_of_the_profiles_parameters_is_told_with_the_option_that_sets_it
         """
     )
     assert error.details == (
-        f"P.yaml:8: count: {NUMBER}",
+        f"P.yaml:8: Count: {NUMBER}",
         "P.yaml:7: even: choose an even number",
         f"P.yaml:9: inner.size: {NUMBER}",
         "P.yaml:10: rows: Input should be a valid tuple",
@@ -366,7 +366,7 @@ def test_a_component_whose_parameters_the_host_does_not_have_yet_is_refused() ->
 
 
 def test_other_errors_end_the_planning() -> None:
-    with pytest.raises(VcagentError, match=r"^it fails$"):
+    with pytest.raises(VcagentError, match=r"^P.yaml:2: it fails$"):
         planned("actions: [{type: Working, parameters: {state: fails}}]")
     with pytest.raises(VcagentError, match=r"^unexpected KeyError in planning Working: 'lost'"):
         planned("actions: [{type: Working, parameters: {state: unexpected}}]")
