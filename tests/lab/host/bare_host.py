@@ -13,8 +13,6 @@ from tests.lab.conftest import require_tools, unavailable
 from tests.lab.host.cache import cached_folder, fingerprint
 from tests.lab.host.debian_root import DebianRoot
 
-__all__ = ["bare_host", "run_first_command"]
-
 REPOSITORY = Path(__file__).parents[3]
 PASSED_ON = ("PIP_", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "NO_PROXY", "no_proxy")
 AUTHORITIES = "/etc/ssl/certs/of-this-machine.crt"
