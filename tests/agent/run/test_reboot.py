@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
@@ -32,7 +32,7 @@ from tests.agent.run.test_engine import element
 from tests.forked import exit_code_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 @pytest.fixture(autouse=True)
@@ -269,13 +269,23 @@ class UnitDoor(FileDoor):
         super().arm(unit)
 
 
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    while Asked.journals:
+        Asked.journals.pop().close()
+
+
 class Asked:
-    """A run whose steps asked for reboots."""
+    """A run whose steps asked for reboots; its journal is closed at the end of the test."""
+
+    journals: ClassVar[list[Journal]] = []
 
     def __init__(self, host: Path, *made: int, parameters: dict[str, str] | None = None) -> None:
         self.run_dir = host / "run-1"
         self.door = UnitDoor(host)
         self.journal = Journal(host / JOURNAL)
+        self.journals.append(self.journal)
         self.journal.remember(request={"parameters": parameters or {}})
         self.reboots()
         for number, count in enumerate(made):
