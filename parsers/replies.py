@@ -49,7 +49,8 @@ class _Oddity:
         remedy: the remedy.
         invalid_from: the share of replies that makes the result INVALID; 0 for any; above 1 for never.
         warned_from: the share of replies that gives a warning; 0 for any; above 1 for never.
-        fewest: the number of replies that shows a pattern; fewer give a warning at most.
+        fewest: the number of replies that shows a pattern; fewer give a warning at most, or nothing if the
+            oddity never makes a result INVALID.
     """
 
     text: str
@@ -223,11 +224,11 @@ _ODDITIES: Mapping[str, _Oddity] = {
     ),
     "paused": _Oddity(
         "pause after their first token for most of their time",
-        "see what the server does there", _NEVER, 0.5,
+        "see what the server does there", _NEVER, 0.5, _PATTERN,
     ),
     "halted": _Oddity(
         "pause after their first words for most of their time",
-        "see what the server does there", _NEVER, 0.5,
+        "see what the server does there", _NEVER, 0.5, _PATTERN,
     ),
     "same_id": _Oddity(  # Ollama draws ids from 999 numbers
         "have the id of an earlier reply to the same prompt: they were stored",
@@ -307,6 +308,8 @@ def _odd(replies: Replies) -> Iterator[_Found]:
         share = count / total
         alike = replies.counts.get("paused_alike", 0) / total
         if name in {"paused", "halted"} and alike >= _ODDITIES["paused_alike"].invalid_from:
+            continue
+        if oddity.invalid_from == _NEVER and count < oddity.fewest:
             continue
         if share >= min(oddity.invalid_from, oddity.warned_from):
             example = replies.examples.get(name)

@@ -147,3 +147,9 @@ def test_prompts_that_come_again_and_are_answered_sooner(first_s: float, warned:
         [],
         int(warned),
     )
+
+
+@pytest.mark.parametrize(("paused", "warnings"), [(1, 0), (2, 0), (3, 1)])
+def test_a_pause_of_one_reply_among_few_is_no_pattern(paused: int, warnings: int) -> None:
+    found = judge(Replies(counts={"paused": paused}, sums={"replies": 2 * paused}))
+    assert (len(found.reasons), len(found.warnings)) == (0, warnings)
