@@ -93,7 +93,7 @@ def test_numbers_that_cannot_be_of_one_run(logs: Path, tmp_path: Path, name: str
 
 
 def test_a_rate_of_few_queries_counts_one_sample_less_than_their_tokens() -> None:
-    """The log is of a run of LoadGen 6.0.17 with 32 queries, each of 8 tokens."""
+    """Read the log of a run of LoadGen 6.0.17 with 32 queries, each of 8 tokens."""
     log = read_detail(Path(__file__).parent / "few_queries" / DETAIL)
     assert list(impossible(log)) == []
 
