@@ -24,7 +24,7 @@ class Statistic:
     Args:
         mean: mean over the time for which the value is known.
         maximum: maximum of the rows that are mostly within the span and, if it was counted, not cut short;
-            of all rows if there is no such row.
+            if none is, the maximum of all rows.
         covered_s: seconds of the span for which the value is known.
     """
 

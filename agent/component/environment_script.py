@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ActionFailedError
+from agent.core.progress import PROGRESS_EVENT
 from agent.core.safe_files import make_folder, replace_text
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 RUNNER = Path(__file__).with_name("in_environment") / "run_program.py"
 """The script that runs a program; a container needs it at the same path."""
 
-_PROGRESS = '{"event": "progress"'
 _LAST_LINES = 10
 
 
@@ -102,7 +102,7 @@ def run_script(
 
 
 def _show(line: str, progress: Progress) -> None:
-    if not line.startswith(_PROGRESS):
+    if not line.startswith(PROGRESS_EVENT):
         return
     with suppress(ValueError, KeyError, TypeError):  # an incomplete line: the next has the same information
         told = json.loads(line)

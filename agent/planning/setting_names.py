@@ -26,7 +26,7 @@ _NAME = re.compile(
 )
 """A name in snake_case or camelCase, or any with a value; not that of an environment variable."""
 _ORDER = re.compile(r"\b(set|raise|lower|correct|give|remove) ([a-z]+)\b(?!=)")
-"""What to do with a setting whose name is a single word: ``raise timeout``."""
+"""Advice about a setting whose name is a single word: ``raise timeout``."""
 _REFERENCE = re.compile(r"\$\.parameters\.([a-z0-9_-]+)", re.IGNORECASE)
 _OPTIONS = ("--parameters", "--set")
 _UNITS = ("", "ms")

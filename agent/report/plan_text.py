@@ -238,7 +238,7 @@ def _group_name(group: PlannedGroup, outer: Mapping[str, Any]) -> str:
 
 
 def _short_name(component: PlannedComponent) -> str:
-    """Return the scenario alone, for a plan whose names are long; the type if there is no scenario."""
+    """Return the scenario, or the type of a component without one: for plans with long names."""
     return component.scenario or component.element.type
 
 

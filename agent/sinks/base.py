@@ -119,6 +119,11 @@ class Sink(ABC):
         """
 
 
+def numbered(entries: Iterable[_T], only: frozenset[int] | None) -> Iterator[tuple[int, _T]]:
+    """Yield the entries of a piece with their numbers; those numbered in ``only`` alone if it is given."""
+    return (one for one in enumerate(entries) if only is None or one[0] in only)
+
+
 def send_apart(entries: Sequence[tuple[int, _T]], send: Callable[[list[_T]], None]) -> None:
     """Send entries together; if they are refused, send halves, until only the refused ones are left.
 

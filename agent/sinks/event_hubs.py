@@ -26,6 +26,7 @@ from agent.sinks.base import (
     RecordsRefusedError,
     Sink,
     SinkUnavailableError,
+    numbered,
 )
 from agent.sinks.csv_file import INFORMATION
 from agent.sinks.settings import needed, parse_settings
@@ -308,8 +309,7 @@ class EventHubSink(Sink):
         Raises:
             EntriesRefusedError: if the hub refuses some of them.
         """
-        chosen = ((number, event) for number, event in enumerate(events) if only is None or number in only)
-        sent = self._send(signal, ((number, _encoded(event)) for number, event in chosen))
+        sent = self._send(signal, ((number, _encoded(event)) for number, event in numbered(events, only)))
         if refused := {number: reason for number, reason in sent if reason}:
             raise EntriesRefusedError(refused)
 

@@ -25,6 +25,7 @@ from agent.sinks.base import (
     RecordsRefusedError,
     Sink,
     SinkUnavailableError,
+    numbered,
     refusing_unwritable,
     send_apart,
     writable,
@@ -315,8 +316,7 @@ class OtlpSink(Sink):
                 for key, value in self._run_resource().attributes.items()
             ]
         )
-        numbered = enumerate(log_entries(self._context, start))
-        if chosen := [one for one in numbered if only is None or one[0] in only]:
+        if chosen := list(numbered(log_entries(self._context, start), only)):
             send_apart(chosen, send)
 
     def _send_trace(self, only: frozenset[int] | None = None) -> None:
@@ -332,8 +332,8 @@ class OtlpSink(Sink):
                 message = encode_spans(spans)
             self._deliver("traces", message, ExportTraceServiceResponse())
 
-        numbered = enumerate(trace_of(RunDocument.read(self._context.run_dir), self._run_resource()))
-        send_apart([one for one in numbered if only is None or one[0] in only], send)
+        spans = trace_of(RunDocument.read(self._context.run_dir), self._run_resource())
+        send_apart(list(numbered(spans, only)), send)
 
     def _run_resource(self) -> Any:
         run = RunDocument.read(self._context.run_dir)
