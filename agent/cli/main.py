@@ -235,12 +235,25 @@ _PROFILE_ENDINGS = (".yaml", ".yml", ".json")
 
 def _arguments(arguments: list[str]) -> list[str]:
     """Return the arguments with defaults filled in: ``run``, and the value of ``--clean``."""
-    arguments = ["--clean=all" if argument == "--clean" else argument for argument in _expanded(arguments)]
+    arguments = _expanded(arguments)
+    if "--clean" in arguments:
+        arguments = _with_targets(arguments)
     if not arguments or arguments[0] in _OWN_OPTIONS:
         return arguments
     if arguments[0].startswith("-") or arguments[0].lower().endswith(_PROFILE_ENDINGS):
         return ["run", *arguments]
     return arguments
+
+
+def _with_targets(arguments: list[str]) -> list[str]:
+    """Return the arguments; ``--clean`` has the targets that follow it as a word of their own, or all."""
+    from agent.run.cleaning import TARGETS
+
+    place = arguments.index("--clean")
+    targets = "".join(arguments[place + 1 : place + 2])
+    if not set(targets.lower().split(",")) <= set(TARGETS):
+        return [*arguments[:place], "--clean=all", *arguments[place + 1 :]]
+    return [*arguments[:place], f"--clean={targets}", *arguments[place + 2 :]]
 
 
 class _Forgiving(io.RawIOBase):

@@ -427,7 +427,6 @@ def _parameter_error(
     names = SettingNames(element, model.model_fields, "")
     for problem in error.errors():
         name = str(problem["loc"][0]) if problem["loc"] else ""
-        parameters += _profile_parameters(element, name)
         place = next(
             (
                 location
@@ -439,9 +438,11 @@ def _parameter_error(
         path = _path(problem["loc"], values, names)
         known = _fields_at(model, problem["loc"][:-1])
         own = str(problem["loc"][-1]) if problem["loc"] else ""
-        if problem["type"] == "extra_forbidden":
+        if problem["type"] == "extra_forbidden":  # another value does not help
             lines.append(f"{place}: {element.type} has no parameter {path!r}; {did_you_mean(own, known)}")
-        elif problem["type"] == "missing":
+            continue
+        parameters += _profile_parameters(element, name)
+        if problem["type"] == "missing":
             what = known[own].description if own in known else ""
             lines.append(f"{place}: {element.type} needs the parameter {path!r}: {what or ''}")
         elif problem["type"] == "bool_parsing":  # a profile's expression may say there what is wrong

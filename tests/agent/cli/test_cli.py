@@ -52,6 +52,8 @@ def vcagent(
     [
         (["--profile", "P"], ["run", "--profile", "P"]),
         (["-p", "P", "--clean"], ["run", "-p", "P", "--clean=all"]),
+        (["--clean", "logs,packages", "--yes"], ["run", "--clean=logs,packages", "--yes"]),
+        (["--clean", "P.yaml"], ["run", "--clean=all", "P.yaml"]),
         (["plan", "--profile", "P"], ["plan", "--profile", "P"]),
         (["MY-BENCH.yaml", "--yes"], ["run", "MY-BENCH.yaml", "--yes"]),
         (["./p.JSON"], ["run", "./p.JSON"]),

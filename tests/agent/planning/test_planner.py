@@ -292,6 +292,9 @@ def test_a_value_of_the_profiles_parameters_is_told_with_the_option_that_sets_it
     one = refusal("parameters: {n: a}\nactions:\n- {type: Working, parameters: {count: $.Parameters.n}}")
     assert one.message.startswith("P.yaml:4: count: ")
     assert one.remedy == 'give another value: --parameters "n=…"'
+    unknown = refusal("parameters: {n: a}\nactions:\n- {type: Working, parameters: {cuont: $.Parameters.n}}")
+    assert "has no parameter 'cuont'" in unknown.message
+    assert unknown.remedy is None
 
 
 def test_the_values_of_secret_parameters_are_masked_from_then_on() -> None:
