@@ -178,7 +178,9 @@ def _flushed(
     with ResultsFolder(folder.parent).locked(folder.name), Journal(folder / JOURNAL) as journal:
         asked = sinks or _asked(journal)
         add_sink_secrets(secrets, asked)
-        context = SinkContext(folder, folder.name, journal.recall("sink_host", {}), journal.context, mask)
+        working_dir = Path("" if sinks else journal.recall("sink_working_dir", "")).absolute()
+        host = journal.recall("sink_host", {})
+        context = SinkContext(folder, folder.name, host, journal.context, mask, working_dir)
         opened = open_sinks(asked, context)
         for sink in opened if again else ():
             journal.forget_sink(sink.name)

@@ -10,6 +10,7 @@ import sys
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -65,7 +66,6 @@ from agent.store.results import JOURNAL, RUN_FILE, ResultsFolder, new_run_id, wr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from agent.core.progress import RunProgress
 
@@ -312,8 +312,19 @@ class Session:
             progress.logged(self.run_dir / "logs" / TERMINAL_LOG),
         ):
             host = {"version": __version__, "platform": self.facts[PLATFORM], "system": self.request.system}
-            journal.remember(sink_host=host, sinks=self.secrets.mask_value(list(self.sinks)))
-            context = SinkContext(self.run_dir, self.context.run_id, host, journal.context, self.secrets.mask)
+            context = SinkContext(
+                self.run_dir,
+                self.context.run_id,
+                host,
+                journal.context,
+                self.secrets.mask,
+                Path(journal.recall("sink_working_dir", "") or Path.cwd()),
+            )
+            journal.remember(
+                sink_host=host,
+                sinks=self.secrets.mask_value(list(self.sinks)),
+                sink_working_dir=str(context.working_dir),
+            )
             delivering = Delivering(journal, open_sinks(self.sinks, context), self.secrets.mask)
             delivering.start()
             recorder = Recorder(

@@ -176,4 +176,4 @@ def _masked_copy(source: BinaryIO, target: BinaryIO, mask: Any) -> tuple[int, st
 def open_content(settings: str, context: SinkContext) -> Sink:
     """Open ``content:URL[,option=value]``; the options are those of fsspec's file system for the URL."""
     read = parse_settings("content", settings, "az://container/path", None)
-    return ContentSink(RemoteFolder("content", read.target, read.options), context)
+    return ContentSink(RemoteFolder("content", read.target, read.options, context.working_dir), context)

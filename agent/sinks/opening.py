@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import UsageError
@@ -23,7 +24,6 @@ from agent.store.results import METRICS_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from agent.core.secrets import Secrets
     from agent.sinks.base import Sink
@@ -44,6 +44,7 @@ class SinkContext:
             ``system`` that started the run.
         context: returns the context of records by its id (``ContextDocument``).
         mask: takes secrets out of a text; records contain none, but files of tools may.
+        working_dir: the folder in which the run was started; relative paths in settings start there.
     """
 
     run_dir: Path
@@ -51,6 +52,7 @@ class SinkContext:
     host: Mapping[str, Any] = field(default_factory=dict)
     context: Callable[[str], Mapping[str, Any]] = lambda _: {}
     mask: Callable[[str], str] = str
+    working_dir: Path = field(default_factory=Path.cwd)
 
 
 @cache

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from agent.sinks.opening import SinkContext
 
 
-def _place(sink: str, settings: str, name: str) -> Path:
+def _place(sink: str, settings: str, context: SinkContext, ending: str) -> Path:
     """Return the run's file in the folder that the settings name."""
     target = parse_settings(sink, settings, "/data/runs").target
-    return local_path(sink, target, "/data/runs").absolute() / name
+    return local_path(sink, target, "/data/runs", context.working_dir) / f"{context.run_id}.{ending}"
 
 
 class _InFolder(FileSink):
@@ -59,7 +59,7 @@ class _WholeJsonlSink(_InFolder, JsonlSink):
 
 def open_jsonl(settings: str, context: SinkContext) -> Sink:
     """Open ``jsonl:FOLDER``: one record per line, each with its whole context."""
-    path = _place("jsonl", settings, f"{context.run_id}.jsonl")
+    path = _place("jsonl", settings, context, "jsonl")
     sink = _WholeJsonlSink(path, context)
     sink.name = f"jsonl {path}"
     return sink
@@ -67,7 +67,7 @@ def open_jsonl(settings: str, context: SinkContext) -> Sink:
 
 def open_csv(settings: str, context: SinkContext) -> Sink:
     """Open ``csv:FOLDER``: VirtualClient's 29 columns."""
-    path = _place("csv", settings, f"{context.run_id}.csv")
+    path = _place("csv", settings, context, "csv")
     sink = _CsvCopy(path, context.host, context.context)
     sink.name = f"csv {path}"
     return sink

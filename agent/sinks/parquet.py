@@ -112,4 +112,4 @@ class ParquetSink(Sink):
 def open_parquet(settings: str, context: SinkContext) -> Sink:
     """Open ``parquet:FOLDER`` or ``parquet:URL[,option=value]``."""
     read = parse_settings("parquet", settings, "/data/records", None)
-    return ParquetSink(RemoteFolder("parquet", read.target, read.options), context)
+    return ParquetSink(RemoteFolder("parquet", read.target, read.options, context.working_dir), context)

@@ -246,7 +246,7 @@ def open_textfile(settings: str, context: SinkContext) -> Sink:
     """Open ``prometheus-textfile:FILE.prom``."""
     example = "/var/lib/node_exporter/vcagent.prom"
     target = parse_settings("prometheus-textfile", settings, example).target
-    path = local_path("prometheus-textfile", target, example)
+    path = local_path("prometheus-textfile", target, example, context.working_dir)
     if path.suffix != ".prom":
         raise UsageError(
             f"node_exporter reads files that end with .prom, not {path.name[:100]}",

@@ -22,16 +22,17 @@ class RemoteFolder:
         url: the folder, such as ``/data/runs``, ``s3://bucket/path``, ``az://container/path``.
         options: fsspec's options of the file system, such as ``endpoint_url``. Credentials belong in the
             variables that the store's own library reads.
+        working_dir: the folder at which a relative path starts.
 
     Raises:
         UsageError: if a library for the URL is not installed.
     """
 
-    def __init__(self, sink: str, url: str, options: Mapping[str, str]) -> None:
+    def __init__(self, sink: str, url: str, options: Mapping[str, str], working_dir: Path) -> None:
         self.name = without_credentials(url) if "://" in url else url
         scheme, separator, path = url.partition("://")
         self._local = not separator or scheme == "file"
-        self._path = path if separator else str(local_path(sink, url, "/data/runs"))
+        self._path = path if separator else str(local_path(sink, url, "/data/runs", working_dir))
         self._scheme = scheme
         self._options = dict(options)
         self._opened: Any = None

@@ -84,8 +84,10 @@ def require_address(sink: str, target: str, schemes: Iterable[str], example: str
     )
 
 
-def local_path(sink: str, target: str, example: str) -> Path:
+def local_path(sink: str, target: str, example: str, working_dir: Path) -> Path:
     """Return the path of a sink that writes to this host; ``~`` is the home folder.
+
+    A relative path starts at the run's working folder, also where records are delivered later.
 
     Raises:
         UsageError: if it is a URL, or leads to no home folder.
@@ -96,7 +98,7 @@ def local_path(sink: str, target: str, example: str) -> Path:
             remedy=f"--sink {sink}:{example}; for a URL, use the sink content or parquet",
         )
     try:
-        return Path(target).expanduser()
+        return working_dir / Path(target).expanduser()
     except RuntimeError as error:
         raise UsageError(
             f"the sink {sink} cannot find the folder {_shown(target)}: {error}",

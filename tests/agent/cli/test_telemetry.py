@@ -49,6 +49,33 @@ def test_what_a_full_disk_kept_back_is_flushed(
     assert (row["delivered"], row["waiting"], row["error"]) == (1, 0, None)
 
 
+@pytest.mark.parametrize(
+    "sink", ["jsonl:all", "csv:all", "content:all", "parquet:all", "prometheus-textfile:all/r.prom"]
+)
+def test_a_relative_folder_is_the_same_wherever_records_are_delivered_from(
+    sink: str,
+    run_profile: Callable[..., FinishedRun],
+    vcagent: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if sink.startswith("parquet"):
+        pytest.importorskip("pyarrow")
+    (tmp_path / "all").write_text("a file where a folder is to be")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    finished = run_profile({"Actions": [{"Type": "Measuring"}], "Sinks": [sink]})
+    (tmp_path / "all").unlink()
+    (tmp_path / "all").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    code, _, err = vcagent(
+        "telemetry", "flush", finished.run_dir.name, "--results-dir", str(tmp_path / "results")
+    )
+    assert code == 0, err
+    assert any(path.is_file() for path in (tmp_path / "all").rglob("*"))
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
 def test_another_sink_gets_a_run_that_has_ended(
     run_profile: Callable[..., FinishedRun], vcagent: Callable[..., Any], tmp_path: Path
 ) -> None:
