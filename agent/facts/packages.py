@@ -148,6 +148,8 @@ def _manager(host: Host) -> str | None:
 
 
 def _dnf_5(host: Host) -> bool:
+    if _manager(host) != "dnf":  # it is slow, and a host of Debian may have it
+        return False
     return "dnf5" in (host.output(["dnf", "--version"], timeout_s=_QUERY_TIMEOUT_S) or "")
 
 
