@@ -5,7 +5,7 @@ PROFILE ?= PERF-CPU-MLPERF.yaml
 ARGS ?=
 INSTALLER ?= $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: run test check lab mutants schemas man reference docs clean
+.PHONY: run test check lab mutants other-pythons schemas man reference docs clean
 run: $(VENV)/installed
 	$(VENV)/bin/vcagent --profile $(PROFILE) $(ARGS)
 
@@ -30,6 +30,11 @@ mutants: $(VENV)/installed-dev
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check 'mutmut>=3.8,<4'
 	$(VENV)/bin/mutmut run $(ARGS)
 	$(VENV)/bin/mutmut results
+
+# Chooses the costly tests that CI leaves out with further Pythons; to be called when tests became slower.
+other-pythons: $(VENV)/installed-test
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check 'coverage>=7.10,<8'
+	$(VENV)/bin/python -m tests.other_pythons
 
 # Builds the documentation into site/ and fails if a link or an anchor is broken.
 docs: $(VENV)/installed-dev

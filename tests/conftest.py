@@ -43,15 +43,6 @@ settings.register_profile("busy-host", deadline=None)  # slowness does not count
 settings.load_profile("busy-host")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option for further Pythons."""
-    parser.addoption(
-        "--first-and-last",
-        action="store_true",
-        help="run tests that are marked as costly with their first and their last parameters only",
-    )
-
-
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """Return other projects' profiles and logs: VCAGENT_SHARED, a folder beside the repository, or skip."""
@@ -74,10 +65,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     A test without a group goes to any free worker.
     """
-    if config.getoption("first_and_last"):
-        kept = _first_and_last(items)
-        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-        items[:] = [item for item in items if item in kept]
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         if group := _group(item, fixtures):
@@ -87,16 +74,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             # make lab builds kernel modules and compiles, also on a busy machine.
             item.add_marker(pytest.mark.timeout(3600 if os.environ.get("VCAGENT_LAB") == "all" else 1200))
     return (yield)
-
-
-def _first_and_last(items: Sequence[pytest.Item]) -> set[pytest.Item]:
-    """Return the tests, those that are marked as costly with their first and their last parameters alone."""
-    ends: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        test, _, _ = item.nodeid.partition("[")
-        name = test if item.get_closest_marker("costly") else item.nodeid
-        ends[name] = [*ends.get(name, ())[:1], item]
-    return {item for found in ends.values() for item in found}
 
 
 def _group(item: pytest.Item, fixtures: Sequence[str]) -> str | None:

@@ -93,7 +93,6 @@ def test_the_smoke_form_is_small_and_valid() -> None:
 
 
 @pytest.mark.parametrize("gpu", [kind.driver_names[0] for kind in gpu_models() if kind.vllm])
-@pytest.mark.costly
 def test_the_smoke_forms_tests_ask_for_one_engine(gpu: str) -> None:
     profile = profile_with(LLAMA3, LoadFormat="dummy", InteractivePerformance="true")
     card = Gpu("0000:18:00.0", name=gpu, memory_mib=81559, driver="580.159.04")

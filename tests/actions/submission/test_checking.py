@@ -95,7 +95,6 @@ def test_an_interactive_result_is_judged_by_its_own_limits(tree: Path) -> None:
          "category"),
     ],
 )  # fmt: skip
-@pytest.mark.costly
 def test_one_broken_thing_rejects(tree: Path, path: str, old: str, new: str, code: str) -> None:
     edit(tree / path, (old, new))
     assert code in codes(tree)

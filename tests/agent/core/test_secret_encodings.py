@@ -216,7 +216,6 @@ def test_a_secret_that_begins_within_a_cut_escape_is_masked(first: str) -> None:
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n", "\\\n", "\n   "])
 @pytest.mark.parametrize("name", [name for name in ENCODINGS if name.startswith("hex")])
-@pytest.mark.costly
 def test_hex_broken_anywhere_is_masked_line_by_line(name: str, line_end: str) -> None:
     """Break lines also within a byte, and within ``0x``."""
     secret = "aB3dE5gH7+1/0pQ"

@@ -504,7 +504,6 @@ def test_repeats_are_not_asked_for_where_there_are_none() -> None:
 
 
 @pytest.mark.parametrize(("hosts", "repeats"), [(16, 1), (16, 3), (40, 1)])
-@pytest.mark.costly
 def test_the_rates_of_errors_are_held(hosts: int, repeats: int) -> None:
     source, fleets = random.Random(hosts), 40  # noqa: S311 - noise
     alarms = found = 0

@@ -103,7 +103,6 @@ def check_whole(finished: FinishedRun, tmp_path: Path) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("first", range(1, SHARES + 1))
-@pytest.mark.costly
 def test_a_run_killed_at_every_boundary_is_resumed(tmp_path: Path, first: int) -> None:
     kills = 0
     for n in itertools.count(first, SHARES):

@@ -109,7 +109,6 @@ def apply(host: AptHost, facts: Facts, version: str, **parameters: Any) -> Candi
     ],
 )
 @pytest.mark.parametrize("display", [False, True], ids=["compute", "display"])
-@pytest.mark.costly
 def test_every_package_of_the_driver_has_its_version(
     tmp_path: Path,
     definitions: tuple[str, ...],

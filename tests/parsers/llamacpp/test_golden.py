@@ -82,7 +82,6 @@ def test_a_tensor_that_fell_back() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.costly
 def test_what_a_cut_log_tells_is_not_wrong_where_it_is_called_whole(name: str) -> None:
     text = (LOGS / name).read_text(encoding="utf-8")
     whole = _expectation(parse_text(text))["metrics"]

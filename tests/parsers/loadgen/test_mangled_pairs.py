@@ -86,7 +86,6 @@ def test_a_mangled_pair_is_never_valid_and_never_a_traceback(at: int, other: int
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.version}-{run.scenario}{'-tokens' * run.tokens}")
-@pytest.mark.costly
 def test_a_pair_cut_at_any_line_is_never_valid(run: Run) -> None:
     for which in ("detail", "summary"):
         lines = getattr(pair_of(run), which)
@@ -98,7 +97,6 @@ def test_a_pair_cut_at_any_line_is_never_valid(run: Run) -> None:
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.version}-{run.scenario}{'-tokens' * run.tokens}")
-@pytest.mark.costly
 def test_no_line_may_come_twice(run: Run) -> None:
     for which in ("detail", "summary"):
         for at, line in enumerate(getattr(pair_of(run), which)):
