@@ -53,16 +53,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def measure(folder: Path) -> tuple[dict[str, float], dict[_Line, set[str]]]:
-    """Run the tests that further Pythons run.
+    """Run the tests that further Pythons run; one that fails counts like the others.
 
     Args:
         folder: an empty folder for what is measured.
 
     Returns:
         The processor seconds of each test, and the tests that execute each line.
-
-    Raises:
-        CalledProcessError: if a test fails.
     """
     from coverage import CoverageData
 
@@ -71,7 +68,7 @@ def measure(folder: Path) -> tuple[dict[str, float], dict[_Line, set[str]]]:
     command = f"-m coverage run --rcfile={settings} -m pytest -p tests.other_pythons -q -n 2 --dist loadfile"
     chosen = ["--timeout", "2400", "-m", "not engine and not root and not lab"]
     environment = {**os.environ, _FOLDER: str(folder)}
-    subprocess.run([sys.executable, *command.split(), *chosen], check=True, env=environment)
+    subprocess.run([sys.executable, *command.split(), *chosen], check=False, env=environment)
     costs = (
         line.split(" ", 1) for path in folder.glob("*.costs") for line in path.read_text("utf-8").splitlines()
     )
