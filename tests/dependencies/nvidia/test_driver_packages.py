@@ -432,7 +432,7 @@ def test_exclusions_and_holds_are_written_anew(tmp_path: Path) -> None:
 
 
 def test_packages_in_the_drivers_version_that_are_offered_count() -> None:
-    """A library of another version is a fault only if the driver's own version of it is offered."""
+    # A library of another version is a fault only if the driver's own version of it is offered.
     installed = {name: [OLD, "ii"] for name in driver("550")} | {"nvidia-settings": ["550.1.1-1", "ii"]}
     for version, wrong in ((OLD, ["nvidia-settings is 550.1.1, the driver 550.90.07"]), (NEW, [])):
         host = facts(

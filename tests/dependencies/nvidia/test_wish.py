@@ -186,6 +186,8 @@ def test_the_wish_of_a_host(
     assert wish(facts, **parameters) == (expected, WHY if facts["secure_boot"] and expected.prebuilt else "")
 
 
+ALONE = "a GPU here works with the open kernel module alone"
+ONE_GENERATION = "use hosts with GPUs of one generation"
 OLDER_CUDA = "ask for LinuxDriverVersion={} or newer, or for an older CUDA"
 
 
@@ -197,6 +199,15 @@ OLDER_CUDA = "ask for LinuxDriverVersion={} or newer, or for an older CUDA"
             {"driver": "535", "cuda": "12.4"},
             (
                 "CUDA 12.4 needs driver 550.54.14 or newer, and the profile asks for 535",
+                OLDER_CUDA.format(550),
+                LiftedBy.NOTHING,
+            ),
+        ),
+        (
+            host(),
+            {"driver": "550.54", "cuda": "12.4"},
+            (
+                "CUDA 12.4 needs driver 550.54.14 or newer, and the profile asks for 550.54",
                 OLDER_CUDA.format(550),
                 LiftedBy.NOTHING,
             ),
@@ -214,7 +225,7 @@ OLDER_CUDA = "ask for LinuxDriverVersion={} or newer, or for an older CUDA"
             host(GH200),
             {"open_module": False},
             (
-                "a GPU here works with the open kernel module alone, and the closed one is asked for",
+                f"{ALONE}, and the closed one is asked for",
                 "OpenSourceDriver=true, or none",
                 LiftedBy.NOTHING,
             ),
@@ -223,12 +234,7 @@ OLDER_CUDA = "ask for LinuxDriverVersion={} or newer, or for an older CUDA"
             (
                 host(GH200, V100),
                 {"open_module": asked},
-                (
-                    "a GPU here works with the open kernel module alone, "
-                    "another one with the closed one alone",
-                    "use hosts with GPUs of one generation",
-                    LiftedBy.NOTHING,
-                ),
+                (f"{ALONE}, another one with the closed one alone", ONE_GENERATION, LiftedBy.NOTHING),
             )
             for asked in (None, True, False)
         ),
@@ -268,7 +274,7 @@ def test_what_cannot_work_on_a_host(
 
 @pytest.mark.parametrize("driver", ["550", "550.54.14", "550.127", "560.1"])
 def test_a_driver_that_is_new_enough(driver: str) -> None:
-    """A branch is new enough if it may have a new enough release."""
+    # A branch is new enough if it may have a new enough release.
     found, _ = wish(host(), driver=driver, cuda="12.4")
     assert (found.version, found.minimum) == (driver, "550.54.14")
 
