@@ -158,6 +158,7 @@ WHY = "Secure Boot is on, and no key is enrolled for modules that are built here
         ),
         # the limits of the GPUs
         (host(P100, "0x2200"), {}, {"maximum_branch": 580, "open_module": False}),
+        (host("0x1eb8"), {"open_module": True}, {"open_module": True}),
         (host(P100), {"open_module": False}, {"maximum_branch": 580, "open_module": False}),
         # a display, and a module that answers
         (host(installed_packages={"xserver-xorg-core": ["1", "ii"]}), {}, {"display": True}),
