@@ -59,6 +59,11 @@ FOUND: dict[str, tuple[dict[str, InstalledPackage], str, Found | None]] = {
         KERNEL,
         (V, "server", True, dict.fromkeys((COMPUTE, OPEN), f"{V}-1"), ()),
     ),
+    "the open module and a display": (
+        installed(f"{DRIVER}-open", OPEN),
+        KERNEL,
+        (V, "server", True, dict.fromkeys((f"{DRIVER}-open", OPEN), f"{V}-1"), ()),
+    ),
     "a library alone": (installed(COMPUTE), KERNEL, None),
     "a module alone": (installed(DKMS), KERNEL, None),
     "a library and the module of another kernel": (
@@ -175,6 +180,31 @@ FOUND: dict[str, tuple[dict[str, InstalledPackage], str, Found | None]] = {
             (READY,),
         ),
     ),
+    "a module for a kernel whose release has three digits": (
+        installed(*RPM, f"kmod-nvidia-{V}-4.18.0-553", version=f"3:{V}-1.el8"),
+        "4.18.0-553.el8_10.x86_64",
+        (
+            V,
+            "rpm",
+            False,
+            dict.fromkeys((*RPM, f"kmod-nvidia-{V}-4.18.0-553"), f"3:{V}-1.el8"),
+            (f"kmod-nvidia-{V}-4.18.0-553",),
+        ),
+    ),
+    "an open signed module": (
+        {
+            **installed(COMPUTE),
+            **installed(SIGNED.replace("server-", "server-open-", 1), version="6.8.0-1.2"),
+        },
+        KERNEL,
+        (
+            V,
+            "server",
+            True,
+            {COMPUTE: f"{V}-1", SIGNED.replace("server-", "server-open-", 1): "6.8.0-1.2"},
+            (),
+        ),
+    ),
     "one open module for several kernels": (
         installed(*RPM, "kmod-nvidia-open", version=f"3:{V}-1.el9"),
         RPM_KERNEL,
@@ -283,6 +313,12 @@ FAULTS: dict[str, tuple[dict[str, Any], InstalledDriver | None, frozenset[str], 
             f"nvidia-kernel-common-580-server is 570.1, the driver {V}",
             f"nvidia-utils-580-server is {OLD}, the driver {V}",
         ],
+    ),
+    "the source of the open module in another version": (
+        {},
+        driver(COMPUTE, OPEN, is_open=True, nvidia_kernel_source_580_server_open=f"{OLD}-1"),
+        frozenset(),
+        [f"nvidia-kernel-source-580-server-open is {OLD}, the driver {V}"],
     ),
     "a module in another version": (
         {},

@@ -92,7 +92,14 @@ def test_packages_that_lead_to_another_branch(depends: str, leads: str | None) -
 
 @pytest.mark.parametrize(
     ("name", "other"),
-    [("nvidia-utils-550", False), ("nvidia-utils-570", True), ("nvidia-utils", False), ("a-570.1", False)],
+    [
+        ("nvidia-utils-550", False),
+        ("nvidia-utils-570", True),
+        ("nvidia-utils", False),
+        ("a-570.1", False),
+        ("kmod-nvidia-550.90.07-4.18.0-553", False),
+        ("kmod-nvidia-open", False),
+    ],
 )
 def test_names_of_another_branch(name: str, *, other: bool) -> None:
     assert of_another_branch(name, "550") is other
