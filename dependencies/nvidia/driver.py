@@ -126,7 +126,7 @@ def find_installed(installed: Mapping[str, InstalledPackage], kernel: str) -> In
                     found |= {name: version for name, version in prebuilt.items() if name in signed}
                     if SUBNET_MANAGER in installed and installed[SUBNET_MANAGER].installed:
                         found[SUBNET_MANAGER] = installed[SUBNET_MANAGER].version
-                    ready = _precompiled(found, version, kernel, is_open=is_open) if layout.rpm else ()
+                    ready = _precompiled(found, version, kernel, is_open=is_open)
                     return InstalledDriver(version, layout, is_open, found, ready)
     return None
 

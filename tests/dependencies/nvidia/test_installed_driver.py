@@ -276,6 +276,12 @@ FAULTS: dict[str, tuple[dict[str, Any], InstalledDriver | None, frozenset[str], 
         [f"there is no kernel module for {KERNEL}"],
     ),
     "a signed module": ({"prebuilt": True}, driver(HEADLESS, SIGNED), frozenset(), []),
+    "an open signed module": (
+        {"prebuilt": True},
+        driver(f"{HEADLESS}-open", SIGNED.replace("server-", "server-open-", 1), is_open=True),
+        frozenset(),
+        [],
+    ),
     "a signed module where any will do": ({}, driver(HEADLESS, SIGNED), frozenset(), []),
     "a module that is not signed": (
         {"prebuilt": True},

@@ -167,7 +167,7 @@ OTHERS = "bash-0:5.1-1.*"
 
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("table", [TABLE, REMOVING])
-@pytest.mark.parametrize("before", [None, "", f"{OTHERS}\n", "ours"])
+@pytest.mark.parametrize("before", [None, "", f"{OTHERS}\n", "ours", "ours of dnf 5"])
 def test_the_change_is_made_without_vcagents_locks(
     tmp_path: Path, before: str | None, table: str, *, fails: bool
 ) -> None:
@@ -175,11 +175,16 @@ def test_the_change_is_made_without_vcagents_locks(
     old = dict.fromkeys(("nvidia-driver-cuda", MODULE), "3:535.1.2-1.el9")
     text = locked(tmp_path, OTHERS, **old) if before == "ours" else before
     free = f"{OTHERS}\n" if before == "ours" else before
+    if before == "ours of dnf 5":
+        path = tmp_path / "etc/dnf/versionlock.toml"
+        free = 'version = "1.0"\n'
+        text = VersionLock(path).with_locks(free, old)
     if text is not None:
         path.parent.mkdir(parents=True)
         path.write_text(text)
     installed = {name: [version, "ii"] for name, version in old.items()}
-    host = rocky(tmp_path, installed_packages=installed, **{f"text[{path}]": text})
+    changes = {f"text[{path}]": text, "dnf_5": path.suffix == ".toml"}
+    host = rocky(tmp_path, installed_packages=installed, **changes)
     dnf = Dnf(path, table, fails=fails)
     (driver,) = (step for step in packages(lock_timeout_s=7).steps(host) if step.name == "driver")
     asked = driver.command.replace("--assumeyes", "--assumeno")
