@@ -230,11 +230,13 @@ def test_locks_of_somebody_else(tmp_path: Path, lines: list[str], foreign: list[
     assert error.value.remedy == f"take these lines out of {path}, or ask for the version that they allow"
 
 
-def test_a_lock_of_the_version_that_stays_is_no_obstacle(tmp_path: Path) -> None:
+@pytest.mark.parametrize("epoch", ["", "0:"])
+def test_a_lock_of_the_version_that_stays_is_no_obstacle(tmp_path: Path, epoch: str) -> None:
     # The versions of packages and of locks are compared with and without the epoch 0.
     lines = [f"nvidia-driver-cuda-{V}.*", "nvidia-fabric-manager-0:550.163.01-1.*"]
     host = healthy(tmp_path, **{f"text[{tmp_path}/{LOCK}]": locked(tmp_path, *lines)})
     del host._modelled["installed_packages"]["libnvidia-ml"]
+    host._modelled["installed_packages"]["nvidia-fabric-manager"] = InstalledPackage(f"{epoch}550.163.01-1")
     (candidate, *_) = (one for one in packages()._candidates(host, WISH) if one.version == "550.163.01")
     packages()._require_no_foreign_hold(host, candidate)
 
@@ -292,6 +294,7 @@ def test_dnfs_headers_remedies_and_commands(tmp_path: Path) -> None:
 
 def test_removed_packages_of_a_table() -> None:
     table = """\
+ Package Arch Version Repository Size
 Installing:
  a x86_64 1 cuda 1 k
 Removing:
