@@ -11,6 +11,8 @@ import pytest
 
 from agent.component.component import Step, StepOutcome
 from agent.core.errors import DependencyFailedError, HostError
+from agent.facts.dkms import ModuleBuild
+from agent.facts.packages import PackageLock
 from dependencies.nvidia.driver import DriverWish
 from dependencies.nvidia.driver_packages import DriverPackages
 from dependencies.nvidia.repository import NvidiaRepository
@@ -372,6 +374,27 @@ def test_what_may_change_with_the_driver(tmp_path: Path, lines: str, message: st
         assert run(step, host, tmp_path, processes).message == "driver 550.163.01 from Ubuntu"
     shown = step.command.replace("apt-get ", "apt-get --option=DPkg::Lock::Timeout=7 ", 1)
     assert processes.commands == [f"{shown} --simulate", shown][: 1 if message else 2]
+
+
+def test_the_driver_waits_for_another_package_manager(tmp_path: Path) -> None:
+    step = DriverPackages(asked(), lock_timeout_s=0).steps(facts("fresh", tmp_path))[0]
+    busy = facts("fresh", tmp_path, package_lock=PackageLock(7, "apt", "/lock"))
+    with pytest.raises(DependencyFailedError) as error:
+        run(step, busy, tmp_path, Processes())
+    assert error.value.message == "apt (process 7) has held /lock for more than 0 s"
+
+
+@pytest.mark.parametrize(("module", "built"), [("550.163.01", True), ("550.90.07", False), (None, False)])
+def test_a_module_that_was_not_built(tmp_path: Path, module: str | None, *, built: bool) -> None:
+    host = facts("fresh", tmp_path, nvidia_module_file=module)
+    host._modelled["dkms_builds"] = (ModuleBuild("nvidia", "550.163.01", "make.log", "error: it broke"),)
+    step = steps(host)["driver"]
+    if built:
+        assert run(step, host, tmp_path, Processes()).message == "driver 550.163.01 from Ubuntu"
+        return
+    with pytest.raises(DependencyFailedError) as error:
+        run(step, host, tmp_path, Processes())
+    assert error.value.message == "the kernel module nvidia/550.163.01 could not be built: error: it broke"
 
 
 def test_a_driver_that_is_gone_from_the_new_lists_is_refused_with_its_details(tmp_path: Path) -> None:

@@ -124,7 +124,10 @@ def unsolved(host: Facts, packages: DriverPackages, *problem: str) -> Facts:
 @pytest.mark.parametrize(
     ("lines", "remedy"),
     [
-        (("a strange line", "E: dpkg was interrupted"), "run dpkg --configure -a"),
+        (
+            ("E: Unable to locate package nvidia-x", "a strange line"),
+            "no repository of this host has nvidia-x; correct its name or add its repository",
+        ),
         (
             ("a strange line",),
             f"see above what the package manager lacks; {POLICY}",
