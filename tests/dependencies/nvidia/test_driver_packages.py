@@ -72,8 +72,9 @@ def told(step: Step) -> tuple[str, str, Any, float | None, bool]:
 
 
 def test_every_field_of_the_steps() -> None:
-    installed = {"gcc": ["13", "ii"], "nvidia-x": ["1", "ii"], "nvidia-y": ["1", "rc"]}
-    fresh = steps(facts("fresh", ROOT, installed_packages=installed))
+    installed = {"linux-azure": ["6", "ii"], "nvidia-x": ["1", "ii"], "nvidia-y": ["1", "rc"]}
+    held = ["nvidia-dkms-550-server"]
+    fresh = steps(facts("fresh", ROOT, installed_packages=installed, held_packages=held))
     limit = {"lock_timeout_s": 600}
     assert {name: told(fresh[name]) for name in ("driver", "exclude", "hold")} == {
         "driver": (
@@ -87,7 +88,7 @@ def test_every_field_of_the_steps() -> None:
         "hold": (
             KEEP,
             f"apt-mark hold {' '.join(names('550'))}",
-            {"unhold": [], "kernel": [], **limit},
+            {"unhold": held, "kernel": [], **limit},
             None,
             True,
         ),
@@ -446,7 +447,9 @@ def test_packages_that_somebody_holds(tmp_path: Path, held: list[str], ours: str
 
 
 def test_exclusions_and_holds_are_written_anew(tmp_path: Path) -> None:
-    made, after = steps(facts("fresh", tmp_path), LockTimeout=7), facts("healthy", tmp_path)
+    made = steps(facts("fresh", tmp_path), LockTimeout=7)
+    installed = {name: [OLD, "ii"] for name in driver("550")} | {"linux-azure": ["6", "ii"]}
+    after = facts("healthy", tmp_path, installed_packages=installed)
     for _ in range(2):
         assert run(made["exclude"], after, tmp_path, Processes()).message == "8 packages"
     processes = Processes()
