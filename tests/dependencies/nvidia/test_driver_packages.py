@@ -446,6 +446,15 @@ def test_packages_that_somebody_holds(tmp_path: Path, held: list[str], ours: str
     assert error.value.remedy == f"apt-mark unhold {foreign}, or ask for the version that is installed"
 
 
+def test_a_held_package_that_would_get_another_release(tmp_path: Path) -> None:
+    text = f"text[{tmp_path}/etc/apt/apt.conf.d/52vcagent-nvidia]"
+    host = facts("healthy", tmp_path, held_packages=["nvidia-utils-550-server"], **{text: ""})
+    with pytest.raises(HostError) as error:
+        steps(host, LinuxDriverVersion="550.163.01")
+    told = "driver 550.163.01 would change packages that somebody holds: nvidia-utils-550-server"
+    assert error.value.message == told
+
+
 def test_exclusions_and_holds_are_written_anew(tmp_path: Path) -> None:
     made = steps(facts("fresh", tmp_path), LockTimeout=7)
     installed = {name: [OLD, "ii"] for name in driver("550")} | {"linux-azure": ["6", "ii"]}
