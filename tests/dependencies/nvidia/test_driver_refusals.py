@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from agent.core.errors import HostError
 from agent.facts.package_solutions import PackageSolution
 from dependencies.nvidia.driver import DriverWish
 from dependencies.nvidia.driver_packages import DriverPackages
@@ -195,3 +196,12 @@ def test_packages_of_another_version_are_named_until_none_is_left() -> None:
     chosen = packages.chosen(host)
     assert chosen
     assert (dict(chosen.packages), chosen.changes) == (dict(asking.packages), {"gcc": "13"})
+
+
+def test_sources_that_apt_cannot_read_are_refused_though_the_driver_is_known() -> None:
+    entry = "deb [signed-by=/{}.gpg] https://example.com/ubuntu noble main"
+    sources = {"one.list": entry.format("one"), "two.list": entry.format("two")}
+    with pytest.raises(HostError, match="apt cannot read its sources") as error:
+        DriverPackages(asked()).steps(facts("fresh", ROOT, apt_repositories=sources))
+    told = "remove it from /etc/apt/sources.list.d/two.list, or write the same Signed-By in both"
+    assert error.value.remedy == told
