@@ -121,12 +121,12 @@ def find_installed(installed: Mapping[str, InstalledPackage], kernel: str) -> In
             for is_open in (False, True):
                 version = _driver_version(layout, branch, kernel, present | prebuilt, is_open=is_open)
                 if branch_of(version) == branch:
-                    found = _packages_of(layout, branch, kernel, present, is_open=is_open)
+                    found = _packages_of(branch, present)
                     signed = layout.fill([layout.prebuilt], branch, kernel, is_open=is_open)
                     found |= {name: version for name, version in prebuilt.items() if name in signed}
                     if SUBNET_MANAGER in installed and installed[SUBNET_MANAGER].installed:
                         found[SUBNET_MANAGER] = installed[SUBNET_MANAGER].version
-                    ready = _precompiled(found, version, kernel, is_open=is_open) if layout.rpm else ()
+                    ready = _precompiled(found, version, kernel, is_open=is_open)
                     return InstalledDriver(version, layout, is_open, found, ready)
     return None
 
@@ -163,18 +163,15 @@ def _precompiled(packages: Mapping[str, str], version: str, kernel: str, *, is_o
     )
 
 
-def _packages_of(
-    layout: Layout, branch: str, kernel: str, present: Mapping[str, str], *, is_open: bool
-) -> dict[str, str]:
+def _packages_of(branch: str, present: Mapping[str, str]) -> dict[str, str]:
     """Return the installed packages of a driver: all that can be part of one, except of another branch.
 
     Some have their own versions: in Debian ``nvidia-modprobe`` and ``nvidia-persistenced``.
     """
-    names = _all_names(layout, branch, kernel, is_open=is_open)
     return {
         name: version
         for name, version in present.items()
-        if name in names or (belongs_to_driver(name) and not of_another_branch(name, branch))
+        if belongs_to_driver(name) and not of_another_branch(name, branch)
     }
 
 
@@ -239,11 +236,3 @@ def faults(
     if wish.subnet_manager and SUBNET_MANAGER not in driver.packages:
         found.append("the NVLink subnet manager is not installed")
     return found
-
-
-def _all_names(layout: Layout, branch: str, kernel: str, *, is_open: bool) -> frozenset[str]:
-    names = (
-        *layout.drivers, *layout.dkms, layout.prebuilt, *layout.companions, *layout.fabric_managers,
-        *layout.imex, *layout.moved_along,
-    )  # fmt: skip
-    return frozenset(layout.fill(names, branch, kernel, is_open=is_open))

@@ -65,7 +65,6 @@ class Layout:
         companions: packages that must have the driver's version, whatever the repositories offer.
         fabric_managers: the names of the fabric manager, the newest scheme last.
         imex: the names of the IMEX service, the newest scheme last.
-        moved_along: packages that must have the driver's version if they are installed.
         rpm: whether these are rpm packages.
     """
 
@@ -78,17 +77,6 @@ class Layout:
     companions: tuple[str, ...]
     fabric_managers: tuple[str, ...] = ("nvidia-fabricmanager-{branch}", "nvidia-fabricmanager")
     imex: tuple[str, ...] = ("nvidia-imex-{branch}", "nvidia-imex")
-    moved_along: tuple[str, ...] = (
-        "cuda-drivers-fabricmanager-{branch}",
-        "cuda-drivers-fabricmanager",
-        "cuda-drivers-{branch}",
-        "cuda-drivers",
-        "nvidia-open-{branch}",
-        "nvidia-open",
-        "libnvidia-nscq-{branch}",
-        "libnvidia-nscq",
-        "nvidia-fabricmanager-dev-{branch}",
-    )
     rpm: bool = False
 
     def headers(self, kernel: str) -> str:
@@ -176,26 +164,6 @@ LAYOUTS = (
             "libnvidia-ml",
         ),
         fabric_managers=("nvidia-fabric-manager", "nvidia-fabricmanager"),
-        moved_along=(
-            "nvidia-driver-libs",
-            "nvidia-driver-NVML",
-            "nvidia-driver-NvFBCOpenGL",
-            "nvidia-driver-devel",
-            "nvidia-libXNVCtrl",
-            "nvidia-settings",
-            "nvidia-xconfig",
-            "xorg-x11-nvidia",
-            "libnvidia-fbc",
-            "libnvidia-gpucomp",
-            "libnvidia-nscq-{branch}",
-            "libnvidia-nscq",
-            "cuda-drivers",
-            "nvidia-open",
-            "cuda-drivers-fabricmanager",
-            "cuda-drivers-fabricmanager-{branch}",
-            "nvidia-fabric-manager-devel",
-            "nvidia-fabricmanager-devel",
-        ),
         rpm=True,
     ),
 )
@@ -267,9 +235,12 @@ def belongs_to_driver(name: str) -> bool:
 
 
 def of_another_branch(name: str, branch: str) -> bool:
-    """Return True if a package's name contains another branch than a driver's."""
+    """Return True if a package's name contains another branch than a driver's.
+
+    In a precompiled module's name the number can be the kernel's, as in ``…-4.18.0-553``.
+    """
     found = re.search(_BRANCH, name)
-    return found is not None and found.group(1) != branch
+    return found is not None and found.group(1) != branch and precompiled_module(name) is None
 
 
 def driver_package_names(kernel: str) -> str:

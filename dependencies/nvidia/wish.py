@@ -182,8 +182,7 @@ def _minimum(
     first = max(map(first_branch, generations), default=0)
     if first:
         needs.append((str(first), f"a {max(generations).name.title()} GPU"))
-    branch = branch_of(asked.driver) if asked.driver else ""
-    needs += [(first_driver(one, branch), gpu_name_of(one) or "") for one in pci_ids]
+    needs += [(first_driver(one, branch_of(asked.driver)), gpu_name_of(one) or "") for one in pci_ids]
     return max((need for need in needs if need[0]), key=lambda need: driver_key(need[0]), default=("", ""))
 
 

@@ -74,7 +74,7 @@ def _offers(lines: list[str]) -> tuple[PackageOffer, ...]:
             PackageOffer(each, version, origin, "".join(depends) or (needs if each == names[0] else ""))
             for each in names
         ]
-    return tuple(offers)
+    return tuple(dict.fromkeys(offers))
 
 
 def solution_of(
