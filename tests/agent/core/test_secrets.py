@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.secret_shapes import secret_reference
+from agent.core.secret_shapes import lower, secret_reference, unfinished_block
 from agent.core.secrets import MASK, LineMasker, Secrets, is_reference, is_secret_name
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ SECRET = "p@ss'w\"ord/+1 é"
         "AWS_CREDS",
         "GITHUB_PAT",
         "passcode",
+        "keyPrimary",
     ],
 )
 def test_secret_names(name: str) -> None:
@@ -105,6 +106,7 @@ def test_secret_names(name: str) -> None:
         "TestsPass",
         "bypass",
         "compat",
+        "pat",
     ],
 )
 def test_names_that_only_look_like_it(name: str) -> None:
@@ -180,11 +182,13 @@ PLANTED = "aB3dE5gH7jK9mN1pQ3sT5"
         f"-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\n{PLANTED}\n-----END RSA PRIVATE KEY--",
         f"-----BEGIN OPENSSH PRIVATE KEY-----\\n{PLANTED}\\n-----END OPENSSH PRIVATE KEY-----",
         f"-----BEGIN PRIVATE KEY-----\n{PLANTED}",
+        f"İ password={PLANTED}",
     ],
 )
 def test_secrets_are_known_by_their_shape(text: str) -> None:
     masked = Secrets().mask(text)
-    assert PLANTED not in masked
+    pieces = [PLANTED[at : at + 3] for at in range(len(PLANTED) - 2)]
+    assert [piece for piece in pieces if piece in masked] == []
     assert MASK in masked
 
 
@@ -203,12 +207,36 @@ def test_secrets_are_known_by_their_shape(text: str) -> None:
         "design=modern&signal=strong",
         "print_info: EOT token        = 151645 '<|im_end|>'",
         '"ms_per_token": 12.3456, ms_per_token=12.3456789',
+        "n_token=1234567",
         "PWD=/srv/workplace OLDPWD=/srv/elsewhere pass@1=0.98765 first_pass=1234567",
         "-----BEGIN CERTIFICATE-----\nMIIEvQIBADANBg\n-----END CERTIFICATE-----",
     ],
 )
 def test_ordinary_text_stays_as_it_is(text: str) -> None:
     assert Secrets(["unrelated"]).mask(text) == text
+
+
+KEY_BEGINS, KEY_ENDS = "-----BEGIN PRIVATE KEY-----\n", "-----END PRIVATE KEY-----\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("", None),
+        (KEY_BEGINS, 0),
+        (f"see {KEY_BEGINS}aB3", 4),
+        (f"{KEY_BEGINS}aB3\n{KEY_ENDS}", None),
+        (f"{KEY_BEGINS}aB3\n{KEY_ENDS}{KEY_BEGINS}", 58),
+        ("-----BEGIN CERTIFICATE-----", None),
+    ],
+)
+def test_a_private_key_that_does_not_end(text: str, start: int | None) -> None:
+    assert unfinished_block(text) == start
+
+
+@pytest.mark.parametrize(("text", "small"), [("AbÉ", "abé"), ("İAİB", "iaib"), ("ΟΔΟΣ", "οδος")])
+def test_small_letters_keep_their_places(text: str, small: str) -> None:
+    assert lower(text) == small
 
 
 def test_variables_that_are_short_and_plain_are_not_literals() -> None:
