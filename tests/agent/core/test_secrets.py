@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.core import secrets as module
 from agent.core.secret_shapes import lower, secret_reference, unfinished_block
 from agent.core.secrets import MASK, LineMasker, Secrets, is_reference, is_secret_name
 
@@ -107,6 +108,7 @@ def test_secret_names(name: str) -> None:
         "bypass",
         "compat",
         "pat",
+        "PassThrough",
     ],
 )
 def test_names_that_only_look_like_it(name: str) -> None:
@@ -491,6 +493,16 @@ def test_a_long_secret_over_many_lines_is_masked(form: Callable[[str], str], wid
     assert output + masker.feed(b"end\n") + masker.close() == f"begin\n{MASK}\nend\n"
 
 
+@pytest.mark.parametrize(
+    ("secret", "text", "begun"),
+    [
+        ("a" * 260 + "b" * 10, "a" * 261, (1, 260)),
+    ],
+)
+def test_where_a_secret_begins(secret: str, text: str, begun: tuple[int, int] | None) -> None:
+    assert Secrets([secret]).begun(text) == begun
+
+
 def test_a_text_that_only_begins_like_a_long_secret_is_shown() -> None:
     masker = LineMasker(Secrets([LONG]))
     output = masker.feed(f"{LONG[:300]}\n".encode())
@@ -534,10 +546,52 @@ def test_where_values_of_secret_parameters_are_secret(value: str, text: str, mas
     assert Secrets(mappings=[{"Password": value}]).mask(text) == masked
 
 
+LATIN = b"pl\xe4nted-1"
+"""A password in an encoding other than UTF-8."""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        os.fsdecode(LATIN),
+        LATIN.decode("utf-8", "replace"),
+        LATIN.decode("latin-1"),
+        quote(LATIN),
+        repr(LATIN)[2:-1],
+        base64.b64encode(LATIN).decode(),
+        LATIN.hex(),
+        LATIN.hex(":"),
+    ],
+)
+def test_a_variable_that_is_not_utf_8_is_masked(text: str) -> None:
+    masked = Secrets(environment={"DB_PASSWORD": os.fsdecode(LATIN)}).mask(f"<{text}>")
+    assert masked.rstrip("=>") == f"<{MASK}"
+
+
+def test_half_of_a_surrogate_pair_is_masked() -> None:
+    assert Secrets(["planted-\ud83d"]).mask("<planted-\ud83d>") == f"<{MASK}>"
+
+
 def test_a_secret_is_masked_in_texts_that_were_seen_before_it() -> None:
     secrets = Secrets()
     assert secrets.mask("see planted-1") == "see planted-1"
     secrets.add("planted-1")
+    assert secrets.mask("see planted-1") == f"see {MASK}"
+
+
+def test_a_secret_that_comes_while_a_text_is_masked_is_masked_the_next_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    secrets = Secrets()
+    covered = module._covered
+
+    def add_behind(text: str, spans: list[tuple[int, int]]) -> str:
+        masked = covered(text, spans)
+        secrets.add("planted-1")  # as another thread may
+        return masked
+
+    monkeypatch.setattr(module, "_covered", add_behind)
+    assert secrets.mask("see planted-1") == "see planted-1"
     assert secrets.mask("see planted-1") == f"see {MASK}"
 
 
@@ -581,3 +635,48 @@ def test_a_stream_may_hold_and_end_with_bytes_that_are_no_text() -> None:
     assert masker.feed("é".encode()[:1]) == ""
     assert masker.close() == "\ufffd\n"
     assert masker.close() == ""
+
+
+@pytest.mark.parametrize(
+    ("pieces", "shown"),
+    [
+        ((b"one\r", b"\ntwo\n"), ("", "one\ntwo\n", "")),
+        ((b"one\r", b"two"), ("", "one\n", "two\n")),
+        ((b"one\rtwo\rends with planted\n",), ("one\ntwo\n", "ends with planted\n")),
+        ((b"one\ntwo\nends with planted\r-1-abc\n",), (f"one\ntwo\nends with {MASK}\n", "")),
+    ],
+)
+def test_the_lines_that_a_piece_completes(pieces: tuple[bytes, ...], shown: tuple[str, ...]) -> None:
+    masker = LineMasker(Secrets(["planted-1-abc"]))
+    assert (*map(masker.feed, pieces), masker.close()) == shown
+
+
+@pytest.mark.parametrize(
+    ("length", "shown", "rest"),
+    [
+        (64, "", "x" * 64),
+        (65, "x" * 33, "x" * 32),
+        (100, "x" * 68, "x" * 32),
+    ],
+)
+def test_an_endless_line_keeps_half_of_the_longest(length: int, shown: str, rest: str) -> None:
+    masker = LineMasker(Secrets(["planted-1-abc"]), longest=64)
+    assert masker.feed(b"x" * length) == shown
+    assert masker.close() == f"{rest}\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "secret", "behind", "shown"),
+    [
+        pytest.param(40, 13, 20, "x" * 40, id="the middle is within the secret"),
+        pytest.param(32, 13, 32, f"{'x' * 32}{MASK}", id="the middle is the secret's end"),
+        pytest.param(45, 13, 19, "x" * 45, id="the middle is the secret's beginning"),
+        pytest.param(0, 52, 14, MASK, id="the line begins with the secret"),
+    ],
+)
+def test_an_endless_line_is_cut_beside_a_secret(before: int, secret: int, behind: int, shown: str) -> None:
+    planted = LONG[:secret]
+    masker = LineMasker(Secrets([planted]), longest=64)
+    first = masker.feed(f"{'x' * before}{planted}{'y' * behind}".encode())
+    assert first == shown
+    assert first + masker.close() == f"{'x' * before}{MASK}{'y' * behind}\n"
