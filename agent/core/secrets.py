@@ -130,7 +130,7 @@ def _needles(value: str, *, declared: bool, alone: bool) -> set[_Needle]:
     if alone:
         return {_Needle(value, alone=True), *codes}
     forms = {value, quote_plus(encoded), shlex.quote(value)}
-    if (shown := encoded.decode("utf-8", "replace")) != value:
+    if (shown := encoded.decode(errors="replace")) != value:
         forms |= {shown, encoded.decode("latin-1")}
     forms.update(form for form in decoded_forms(value) if len(form) >= _SHORTEST_DECLARED)
     forms |= {form.rstrip("\\") for form in forms}  # which may escape the character after it
@@ -144,9 +144,9 @@ def _needles(value: str, *, declared: bool, alone: bool) -> set[_Needle]:
 def _bytes_of(value: str) -> bytes:
     """Return a value's bytes; a variable of the environment may contain bytes that are not UTF-8."""
     try:
-        return value.encode("utf-8", "surrogateescape")
+        return value.encode(errors="surrogateescape")
     except UnicodeEncodeError:  # half of a surrogate pair
-        return value.encode("utf-8", "surrogatepass")
+        return value.encode(errors="surrogatepass")
 
 
 def _is_number(value: str) -> bool:

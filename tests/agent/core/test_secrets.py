@@ -497,6 +497,7 @@ def test_a_long_secret_over_many_lines_is_masked(form: Callable[[str], str], wid
     ("secret", "text", "begun"),
     [
         ("a" * 260 + "b" * 10, "a" * 261, (1, 260)),
+        ("none", "none", None),
     ],
 )
 def test_where_a_secret_begins(secret: str, text: str, begun: tuple[int, int] | None) -> None:
@@ -525,6 +526,9 @@ def test_a_text_that_only_begins_like_a_long_secret_is_shown() -> None:
         pytest.param("planted-1", "planted-1planted-1", "******", id="two side by side"),
         pytest.param("orange", "_orange orange_ orange", "_orange orange_ ***", id="parts of names"),
         pytest.param("orange", "éorange orangeé (orange)", "éorange orangeé (***)", id="parts of words"),
+        pytest.param("???>>>???", "Pz8_Pj4-Pz8_ Pz8/Pj4+Pz8/", "*** ***", id="base64 of both kinds"),
+        pytest.param("planted-1\\", "pla=\nnted-1\\\n>", "***\\\n>", id="its backslash ends a line"),
+        pytest.param("planted-1\nplanted-2", "planted-2 planted-1", "*** ***", id="two lines"),
         pytest.param(" ' planted-1 \" ", "planted-1", "***", id="blanks within quotes"),
     ],
 )
@@ -621,7 +625,7 @@ def test_names_and_kinds_of_values_in_structures() -> None:
     assert secrets.mask_values("password=abcdef planted-thing") == f"password=abcdef {MASK}"
 
 
-@pytest.mark.parametrize("offset", [0, 1, 2])
+@pytest.mark.parametrize("offset", [0, 1, 2, 3])
 @pytest.mark.parametrize("secret", ["planted-1", "planted-12", "planted-123"])
 def test_every_character_of_base64_with_bits_of_a_secret_is_masked(secret: str, offset: int) -> None:
     text = base64.b64encode(f"{'x' * offset}{secret}yyyy".encode()).decode()
