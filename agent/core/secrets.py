@@ -113,9 +113,9 @@ def _base64_needles(value: bytes) -> Iterator[_Needle]:
         # Characters that also depend on the text before or after the value are not searched.
         whole = len(padded) * 8 // 6
         core = base64.b64encode(padded).decode()[(0, 2, 3)[offset] : whole]
-        shared = (int(offset > 0), int(len(padded) % 3 > 0))
+        before, after = int(offset > 0), int(len(padded) % 3 > 0)
         for text in {core, core.replace("+", "-").replace("/", "_")}:
-            yield _Needle(text, False, *shared)
+            yield _Needle(text, before=before, after=after)
 
 
 def _needles(value: str, *, declared: bool, alone: bool) -> set[_Needle]:
@@ -394,7 +394,7 @@ def _named_secret(name: str, value: str) -> str:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode) or status.st_size > _LONGEST_KEY_FILE_BYTES:
             return ""
-        return path.read_text(encoding="utf-8", errors="replace")
+        return path.read_bytes().decode(errors="surrogateescape")
     except (OSError, RuntimeError, ValueError):  # the code that uses it reports the error
         return ""
 

@@ -263,7 +263,7 @@ def test_variables_that_are_short_and_plain_are_not_literals() -> None:
         ("ab", "ab", "ab"),
         (True, "True true", "True true"),
         ("none", "none None", "none None"),
-        (["first1", {"token": "second2"}], "first1 second2", "*** ***"),
+        (["{Key}", "first1", {"token": "second2"}], "first1 second2", "*** ***"),
     ],
 )
 def test_the_value_of_a_secret_parameter_is_masked_wherever_it_stands(
@@ -528,6 +528,8 @@ def test_a_text_that_only_begins_like_a_long_secret_is_shown() -> None:
         pytest.param("orange", "éorange orangeé (orange)", "éorange orangeé (***)", id="parts of words"),
         pytest.param("???>>>???", "Pz8_Pj4-Pz8_ Pz8/Pj4+Pz8/", "*** ***", id="base64 of both kinds"),
         pytest.param("planted-1\\", "pla=\nnted-1\\\n>", "***\\\n>", id="its backslash ends a line"),
+        pytest.param("planted-12", "(BsYW50ZWQtMT)", "(***)", id="base64 without its beginning"),
+        pytest.param("planted-12", "cGxhbnRlZC0xM", "***", id="base64 without its end"),
         pytest.param("planted-1\nplanted-2", "planted-2 planted-1", "*** ***", id="two lines"),
         pytest.param(" ' planted-1 \" ", "planted-1", "***", id="blanks within quotes"),
     ],
@@ -605,7 +607,8 @@ def test_a_file_that_a_parameter_names_is_read_if_it_is_one(tmp_path: Path) -> N
     os.mkfifo(pipe)  # reading it would wait for ever
     for place in (key, pipe, tmp_path, tmp_path / "none", "~no-such-account/key", "\0"):
         secrets = Secrets(mappings=[{"apiKeyFile": str(place)}])
-        assert secrets.mask("planted-\ufffd-secret") == (MASK if place == key else "planted-\ufffd-secret")
+        for shown in ("planted-\ufffd-secret", b"planted-\xff-secret".hex()):
+            assert secrets.mask(shown) == (MASK if place == key else shown)
     for size, is_masked in ((65_536, True), (65_537, False)):
         key.write_text("planted-1".ljust(size))
         masked = Secrets(mappings=[{"apiKeyFile": str(key)}]).mask("planted-1")
@@ -647,12 +650,21 @@ def test_a_stream_may_hold_and_end_with_bytes_that_are_no_text() -> None:
         ((b"one\r", b"\ntwo\n"), ("", "one\ntwo\n", "")),
         ((b"one\r", b"two"), ("", "one\n", "two\n")),
         ((b"one\rtwo\rends with planted\n",), ("one\ntwo\n", "ends with planted\n")),
+        ((b"\nends with planted\n",), ("\n", "ends with planted\n")),
+        ((b"\rends with planted\n",), ("\n", "ends with planted\n")),
+        ((b"pl\n", b"anted-1-abc\n"), ("pl\n", f"{MASK}\n", "")),
         ((b"one\ntwo\nends with planted\r-1-abc\n",), (f"one\ntwo\nends with {MASK}\n", "")),
+        ((b"ends with pl\n", b"x\nyy pl\nanted\n"), ("ends with pl\n", "x\n", "yy pl\nanted\n")),
     ],
 )
 def test_the_lines_that_a_piece_completes(pieces: tuple[bytes, ...], shown: tuple[str, ...]) -> None:
     masker = LineMasker(Secrets(["planted-1-abc"]))
     assert (*map(masker.feed, pieces), masker.close()) == shown
+
+
+@pytest.mark.parametrize(("length", "shown"), [(63, ""), (64, f"{LONG[:64]}\n")])
+def test_how_much_of_a_secret_is_withheld(length: int, shown: str) -> None:
+    assert LineMasker(Secrets([LONG]), longest=64).feed(f"{LONG[:length]}\n".encode()) == shown
 
 
 @pytest.mark.parametrize(
