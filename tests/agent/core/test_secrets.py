@@ -282,6 +282,11 @@ def test_a_word_is_masked_only_where_it_stands_alone() -> None:
     assert secrets.mask(base64.b64encode(b"user:orange1").decode()) == f"dXNlcj{MASK}x"
 
 
+def test_words_do_not_hide_a_secret_of_two_lines() -> None:
+    words = "orange banana cherry damson quince medlar"
+    assert Secrets([*words.split(), "planted-1-abc"]).mask(f"plan\nted-1-abc {words}") == " ".join([MASK] * 7)
+
+
 def test_a_header_s_end_ends_its_secret() -> None:
     masked = Secrets().mask(f"curl -H 'Authorization: ApiKey {PLANTED}' https://host\nnext line")
     assert masked == f"curl -H 'Authorization: ApiKey {MASK}' https://host\nnext line"
@@ -609,6 +614,7 @@ def test_a_file_that_a_parameter_names_is_read_if_it_is_one(tmp_path: Path) -> N
         secrets = Secrets(mappings=[{"apiKeyFile": str(place)}])
         for shown in ("planted-\ufffd-secret", b"planted-\xff-secret".hex()):
             assert secrets.mask(shown) == (MASK if place == key else shown)
+        assert bool(module._named_secret("apiKeyFile", str(place))) is (place == key)
     for size, is_masked in ((65_536, True), (65_537, False)):
         key.write_text("planted-1".ljust(size))
         masked = Secrets(mappings=[{"apiKeyFile": str(key)}]).mask("planted-1")
@@ -652,6 +658,10 @@ def test_a_stream_may_hold_and_end_with_bytes_that_are_no_text() -> None:
         ((b"one\rtwo\rends with planted\n",), ("one\ntwo\n", "ends with planted\n")),
         ((b"\nends with planted\n",), ("\n", "ends with planted\n")),
         ((b"\rends with planted\n",), ("\n", "ends with planted\n")),
+        (
+            (f"one\n{KEY_BEGINS}aB3\n".encode(), KEY_ENDS.encode()),
+            ("one\n", f"{KEY_BEGINS.strip()}{MASK}{KEY_ENDS}", ""),
+        ),
         ((b"pl\n", b"anted-1-abc\n"), ("pl\n", f"{MASK}\n", "")),
         ((b"one\ntwo\nends with planted\r-1-abc\n",), (f"one\ntwo\nends with {MASK}\n", "")),
         ((b"ends with pl\n", b"x\nyy pl\nanted\n"), ("ends with pl\n", "x\n", "yy pl\nanted\n")),
