@@ -154,6 +154,7 @@ def test_forms_that_the_next_line_may_continue(text: str, forms: list[str]) -> N
         ("x 61 62", (2, 4)),
         ("0x61, 0x62, 0", (2, 4)),
         ("0x61,\\\n0x6", (2, 3)),
+        ("0x61, 0\\\nx62", (2, 4)),
         ("\\x61\\x62", (2, 4)),
         ("6 1 6", (0, 3)),
         ("60 61", (3, 2)),
