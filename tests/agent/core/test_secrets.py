@@ -528,6 +528,7 @@ def test_a_text_that_only_begins_like_a_long_secret_is_shown() -> None:
         pytest.param("q" * 21, f"x{'q' * 21}", "x***", id="21 letters"),
         pytest.param("orange", "6f72616e6765", "***", id="a word of six letters in hexadecimal"),
         pytest.param("ab1ab1ab", "ab1ab1ab1ab", "***", id="two that overlap"),
+        pytest.param("########", "#########", "***", id="two that share all but one character"),
         pytest.param("planted-1", "planted-1planted-1", "******", id="two side by side"),
         pytest.param("orange", "_orange orange_ orange", "_orange orange_ ***", id="parts of names"),
         pytest.param("orange", "éorange orangeé (orange)", "éorange orangeé (***)", id="parts of words"),
