@@ -223,8 +223,8 @@ def shaped(text: str) -> Iterator[tuple[int, int]]:
 
 def _whole_name(text: str, start: int, end: int) -> str:
     """Return the name that ends in a text at ``end``, with the word before it: ``EOT token``."""
-    found = _NAME_BEFORE.search(text[max(0, start - _LONGEST_NAME) : start])
-    return (found[0] if found else "") + text[start:end]
+    before = _NAME_BEFORE.findall(text[max(0, start - _LONGEST_NAME) : start])[0]
+    return f"{before}{text[start:end]}"
 
 
 _BEGINNING = re.compile(_BLOCK)
@@ -233,6 +233,6 @@ _BEGINNING = re.compile(_BLOCK)
 def unfinished_block(text: str) -> int | None:
     """Return the start of a private key that does not end within the text, or None."""
     start = text.rfind("-----BEGIN ")
-    if start < 0 or not _BEGINNING.match(text, start) or text.find("-----END ", start) >= 0:
+    if start < 0 or not _BEGINNING.match(text, start) or "-----END " in text[start:]:
         return None
     return start

@@ -112,15 +112,15 @@ def _base64_needles(value: bytes) -> Iterator[_Needle]:
         padded = bytes(offset) + value
         # Characters that also depend on the text before or after the value are not searched.
         whole = len(padded) * 8 // 6
-        core = base64.b64encode(padded).decode("ascii")[(0, 2, 3)[offset] : whole]
-        shared = (int(offset > 0), int(len(padded) % 3 > 0))
+        core = base64.b64encode(padded).decode()[(0, 2, 3)[offset] : whole]
+        before, after = int(offset > 0), int(len(padded) % 3 > 0)
         for text in {core, core.replace("+", "-").replace("/", "_")}:
-            yield _Needle(text, False, *shared)
+            yield _Needle(text, before=before, after=after)
 
 
 def _needles(value: str, *, declared: bool, alone: bool) -> set[_Needle]:
     """Return the texts that reveal a secret in a decoded text."""
-    encoded = value.encode("utf-8", "surrogatepass")
+    encoded = _bytes_of(value)
     shortest = _SHORTEST_DECLARED if declared else _SHORTEST + 1
     codes = {needle for needle in _base64_needles(encoded) if len(needle.text) >= shortest}
     if not alone or len(value) >= _SHORTEST:
@@ -129,7 +129,9 @@ def _needles(value: str, *, declared: bool, alone: bool) -> set[_Needle]:
         codes.clear()
     if alone:
         return {_Needle(value, alone=True), *codes}
-    forms = {value, quote_plus(value), shlex.quote(value)}
+    forms = {value, quote_plus(encoded), shlex.quote(value)}
+    if (shown := encoded.decode(errors="replace")) != value:
+        forms |= {shown, encoded.decode("latin-1")}
     forms.update(form for form in decoded_forms(value) if len(form) >= _SHORTEST_DECLARED)
     forms |= {form.rstrip("\\") for form in forms}  # which may escape the character after it
     # A secret of several lines, such as a private key, appears in logs line by line.
@@ -139,6 +141,14 @@ def _needles(value: str, *, declared: bool, alone: bool) -> set[_Needle]:
     return {*map(_Needle, forms), *codes}
 
 
+def _bytes_of(value: str) -> bytes:
+    """Return a value's bytes; a variable of the environment may contain bytes that are not UTF-8."""
+    try:
+        return value.encode(errors="surrogateescape")
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return value.encode(errors="surrogatepass")
+
+
 def _is_number(value: str) -> bool:
     """Return True if a value is an ordinary number."""
     try:
@@ -146,6 +156,22 @@ def _is_number(value: str) -> bool:
     except ValueError:
         return False
     return sum(map(str.isdigit, value)) <= _LONGEST_NUMBER
+
+
+class _Beginnings(NamedTuple):
+    """The beginnings of secrets, by which a line is withheld until the next one arrives.
+
+    Args:
+        texts: the beginnings, up to a length.
+        longest: length of the longest of them.
+        long: texts whose beginnings may be longer.
+        window: number of characters at the end of a text in which a secret may begin.
+    """
+
+    texts: frozenset[str]
+    longest: int
+    long: tuple[str, ...]
+    window: int
 
 
 class Secrets:
@@ -170,12 +196,7 @@ class Secrets:
         self._sought: list[tuple[str, _Needle]] = []
         self._spread: frozenset[str] = frozenset()
         """Codes in hexadecimal, which also appear with separators."""
-        self._beginnings: frozenset[str] | None = None
-        self._longest_beginning = 0
-        self._window = 0
-        """Characters at the end of a text in which a secret may begin."""
-        self._long: tuple[str, ...] = ()
-        """Texts whose beginnings may be longer than those in ``_beginnings``."""
+        self._beginnings: _Beginnings | None = None
         self._known: dict[str, str] = {}
         for value in values:
             self.add(value)
@@ -210,7 +231,7 @@ class Secrets:
                 return
             self._needles |= found
             self._sought = [(needle.text, needle) for needle in self._needles]
-            self._spread |= {value.encode("utf-8", "surrogatepass").hex()} & {one.text for one in found}
+            self._spread |= {_bytes_of(value).hex()} & {one.text for one in found}
             self._beginnings = None
             self._known.clear()
 
@@ -289,14 +310,14 @@ class Secrets:
         beginnings = self._beginnings
         if beginnings is None:
             beginnings = self._index_beginnings()
-        if not beginnings:
+        if not beginnings.texts:
             return None
         end = len(text.rstrip())
-        cut = max(0, end - self._window)
+        cut = max(0, end - beginnings.window)
         found = [
             (cut + view.origin(start, start + 1)[0], length)
             for view in unfinished(text[cut:end])
-            for start, length in self._begun_in(view.text)
+            for start, length in self._begun_in(view.text, beginnings)
         ]
         # The first character of a secret may be in a cut escape.
         ends = possible_ends(text[cut:end])
@@ -305,30 +326,30 @@ class Secrets:
             return None
         return min(start for start, _ in found), max(length for _, length in found)
 
-    def _index_beginnings(self) -> frozenset[str]:
+    def _index_beginnings(self) -> _Beginnings:
         with self._lock:
             whole = [needle.text for needle in self._needles if not needle.alone]
-            beginnings = frozenset(
+            texts = frozenset(
                 text[:length]
                 for text in whole
                 if len(text) >= _SHORTEST_SPLIT
                 for length in range(1, min(len(text), _LONGEST_BEGINNING))
             )
-            self._long = tuple(text for text in whole if len(text) > _LONGEST_BEGINNING)
-            self._window = _CODE_LENGTH * max(map(len, whole), default=0)
-            self._window = max(self._window, _CODE_LENGTH * _LONGEST_BEGINNING)
-            self._longest_beginning = max(map(len, beginnings), default=0)
-            self._beginnings = beginnings
-        return beginnings
+            self._beginnings = _Beginnings(
+                texts,
+                longest=max(map(len, texts), default=0),
+                long=tuple(text for text in whole if len(text) > _LONGEST_BEGINNING),
+                window=_CODE_LENGTH * max([_LONGEST_BEGINNING, *map(len, whole)]),
+            )
+            return self._beginnings
 
-    def _begun_in(self, text: str) -> Iterator[tuple[int, int]]:
+    def _begun_in(self, text: str, beginnings: _Beginnings) -> Iterator[tuple[int, int]]:
         """Yield the start and length of the longest beginning of a secret at a text's end, by kind."""
-        beginnings = self._beginnings or frozenset()
-        for length in range(min(len(text), self._longest_beginning), 0, -1):
-            if text[-length:] in beginnings:
+        for length in range(min(len(text), beginnings.longest), 0, -1):
+            if text[-length:] in beginnings.texts:
                 yield len(text) - length, length
                 break
-        for start in _long_beginnings(text, self._long):
+        for start in _long_beginnings(text, beginnings.long):
             yield start, len(text) - start
         if code := begun_hex(lower(text), self._spread):
             yield code
@@ -373,7 +394,7 @@ def _named_secret(name: str, value: str) -> str:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode) or status.st_size > _LONGEST_KEY_FILE_BYTES:
             return ""
-        return path.read_text(encoding="utf-8", errors="replace")
+        return path.read_bytes().decode(errors="surrogateescape")
     except (OSError, RuntimeError, ValueError):  # the code that uses it reports the error
         return ""
 

@@ -78,7 +78,7 @@ class TextView:
         parent: its source; None for the text itself.
         pieces: returns for each part of it: its start, the start and end of the corresponding part of the
             parent, and True if it is a copy of that part. Called only if something is found.
-        joined: True if line breaks were removed.
+        joined: True if parts of it were removed, such as line breaks.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ def unfinished(text: str) -> Iterator[TextView]:
             for stop in possible_ends(whole.text):
                 view = whole
                 if stop != whole.text:
-                    view = _without(whole, [(len(stop), len(whole.text))], joined=whole.joined)
+                    view = _without(whole, [(len(stop), len(whole.text))])
                 yield view
                 following.append(_unescaped(view) if _has_escapes(stop) else None)
                 for joined in _joined(view):
@@ -209,7 +209,7 @@ def _without_blanks(source: str, end: int) -> int:
     return end
 
 
-def _without(view: TextView, removed: list[tuple[int, int]], *, joined: bool = True) -> TextView:
+def _without(view: TextView, removed: list[tuple[int, int]]) -> TextView:
     """Return the view without some of its parts."""
     source = view.text
     kept = list(zip([0, *(end for _, end in removed)], [*(start for start, _ in removed), len(source)]))  # noqa: B905
@@ -222,7 +222,7 @@ def _without(view: TextView, removed: list[tuple[int, int]], *, joined: bool = T
                 length += end - start
         return found
 
-    return TextView("".join([source[start:end] for start, end in kept]), view, pieces, joined=joined)
+    return TextView("".join([source[start:end] for start, end in kept]), view, pieces, joined=True)
 
 
 def _unescaped(view: TextView) -> TextView | None:

@@ -37,6 +37,7 @@ def test_a_rate_over_a_row_cut_short_is_no_maximum() -> None:
     assert found is not None
     assert read is not None
     assert (found.maximum, read.maximum) == (60.0, 1600.0)
+    assert bursts.statistic("sent", 0, 2.01) == read
     assert found.mean == pytest.approx((50 + 60 + 16) / 2.01)
     only = bursts.statistic("sent", 2.0, 2.01, is_counted=True)
     assert only is not None

@@ -264,6 +264,8 @@ def test_what_parameters_name_is_secret(tmp_path: Path, monkeypatch: pytest.Monk
     file.write_text("planted-in-a-file\n")
     secrets = Secrets(mappings=[{"apiKeyEnv": "MY_OWN", "inner": [{"TokenFile": str(file)}]}])
     assert secrets.mask("planted-in-a-variable planted-in-a-file") == f"{MASK} {MASK}"
+    monkeypatch.setenv("MY_OWN", "12345")
+    assert Secrets(mappings=[{"apiKeyEnv": "MY_OWN"}]).mask("x12345x") == f"x{MASK}x"
     Secrets(mappings=[{"apiKeyEnv": "NOT_SET", "TokenFile": str(tmp_path), "KeyPath": "\0"}])
     (tmp_path / "large").write_bytes(b"large-file" * 100_000)
     assert Secrets(mappings=[{"KeyFile": str(tmp_path / "large")}]).mask("large-file") == "large-file"

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.secret_shapes import secret_reference
+from agent.core import secrets as module
+from agent.core.secret_shapes import lower, secret_reference, unfinished_block
 from agent.core.secrets import MASK, LineMasker, Secrets, is_reference, is_secret_name
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ SECRET = "p@ss'w\"ord/+1 é"
         "AWS_CREDS",
         "GITHUB_PAT",
         "passcode",
+        "keyPrimary",
     ],
 )
 def test_secret_names(name: str) -> None:
@@ -105,6 +107,8 @@ def test_secret_names(name: str) -> None:
         "TestsPass",
         "bypass",
         "compat",
+        "pat",
+        "PassThrough",
     ],
 )
 def test_names_that_only_look_like_it(name: str) -> None:
@@ -180,11 +184,13 @@ PLANTED = "aB3dE5gH7jK9mN1pQ3sT5"
         f"-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\n{PLANTED}\n-----END RSA PRIVATE KEY--",
         f"-----BEGIN OPENSSH PRIVATE KEY-----\\n{PLANTED}\\n-----END OPENSSH PRIVATE KEY-----",
         f"-----BEGIN PRIVATE KEY-----\n{PLANTED}",
+        f"İ password={PLANTED}",
     ],
 )
 def test_secrets_are_known_by_their_shape(text: str) -> None:
     masked = Secrets().mask(text)
-    assert PLANTED not in masked
+    pieces = [PLANTED[at : at + 3] for at in range(len(PLANTED) - 2)]
+    assert [piece for piece in pieces if piece in masked] == []
     assert MASK in masked
 
 
@@ -203,12 +209,36 @@ def test_secrets_are_known_by_their_shape(text: str) -> None:
         "design=modern&signal=strong",
         "print_info: EOT token        = 151645 '<|im_end|>'",
         '"ms_per_token": 12.3456, ms_per_token=12.3456789',
+        "n_token=1234567",
         "PWD=/srv/workplace OLDPWD=/srv/elsewhere pass@1=0.98765 first_pass=1234567",
         "-----BEGIN CERTIFICATE-----\nMIIEvQIBADANBg\n-----END CERTIFICATE-----",
     ],
 )
 def test_ordinary_text_stays_as_it_is(text: str) -> None:
     assert Secrets(["unrelated"]).mask(text) == text
+
+
+KEY_BEGINS, KEY_ENDS = "-----BEGIN PRIVATE KEY-----\n", "-----END PRIVATE KEY-----\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("", None),
+        (KEY_BEGINS, 0),
+        (f"see {KEY_BEGINS}aB3", 4),
+        (f"{KEY_BEGINS}aB3\n{KEY_ENDS}", None),
+        (f"{KEY_BEGINS}aB3\n{KEY_ENDS}{KEY_BEGINS}", 58),
+        ("-----BEGIN CERTIFICATE-----", None),
+    ],
+)
+def test_a_private_key_that_does_not_end(text: str, start: int | None) -> None:
+    assert unfinished_block(text) == start
+
+
+@pytest.mark.parametrize(("text", "small"), [("AbÉ", "abé"), ("İAİB", "iaib"), ("ΟΔΟΣ", "οδος")])
+def test_small_letters_keep_their_places(text: str, small: str) -> None:
+    assert lower(text) == small
 
 
 def test_variables_that_are_short_and_plain_are_not_literals() -> None:
@@ -233,7 +263,7 @@ def test_variables_that_are_short_and_plain_are_not_literals() -> None:
         ("ab", "ab", "ab"),
         (True, "True true", "True true"),
         ("none", "none None", "none None"),
-        (["first1", {"token": "second2"}], "first1 second2", "*** ***"),
+        (["{Key}", "first1", {"token": "second2"}], "first1 second2", "*** ***"),
     ],
 )
 def test_the_value_of_a_secret_parameter_is_masked_wherever_it_stands(
@@ -250,6 +280,11 @@ def test_a_word_is_masked_only_where_it_stands_alone() -> None:
     secrets = Secrets(["orange"])
     assert secrets.mask("orange oranges --orange-juice ORANGE") == f"{MASK} oranges --{MASK}-juice ORANGE"
     assert secrets.mask(base64.b64encode(b"user:orange1").decode()) == f"dXNlcj{MASK}x"
+
+
+def test_words_do_not_hide_a_secret_of_two_lines() -> None:
+    words = "orange banana cherry damson quince medlar"
+    assert Secrets([*words.split(), "planted-1-abc"]).mask(f"plan\nted-1-abc {words}") == " ".join([MASK] * 7)
 
 
 def test_a_header_s_end_ends_its_secret() -> None:
@@ -463,6 +498,17 @@ def test_a_long_secret_over_many_lines_is_masked(form: Callable[[str], str], wid
     assert output + masker.feed(b"end\n") + masker.close() == f"begin\n{MASK}\nend\n"
 
 
+@pytest.mark.parametrize(
+    ("secret", "text", "begun"),
+    [
+        ("a" * 260 + "b" * 10, "a" * 261, (1, 260)),
+        ("none", "none", None),
+    ],
+)
+def test_where_a_secret_begins(secret: str, text: str, begun: tuple[int, int] | None) -> None:
+    assert Secrets([secret]).begun(text) == begun
+
+
 def test_a_text_that_only_begins_like_a_long_secret_is_shown() -> None:
     masker = LineMasker(Secrets([LONG]))
     output = masker.feed(f"{LONG[:300]}\n".encode())
@@ -482,9 +528,15 @@ def test_a_text_that_only_begins_like_a_long_secret_is_shown() -> None:
         pytest.param("q" * 21, f"x{'q' * 21}", "x***", id="21 letters"),
         pytest.param("orange", "6f72616e6765", "***", id="a word of six letters in hexadecimal"),
         pytest.param("ab1ab1ab", "ab1ab1ab1ab", "***", id="two that overlap"),
+        pytest.param("########", "#########", "***", id="two that share all but one character"),
         pytest.param("planted-1", "planted-1planted-1", "******", id="two side by side"),
         pytest.param("orange", "_orange orange_ orange", "_orange orange_ ***", id="parts of names"),
         pytest.param("orange", "éorange orangeé (orange)", "éorange orangeé (***)", id="parts of words"),
+        pytest.param("???>>>???", "Pz8_Pj4-Pz8_ Pz8/Pj4+Pz8/", "*** ***", id="base64 of both kinds"),
+        pytest.param("planted-1\\", "pla=\nnted-1\\\n>", "***\\\n>", id="its backslash ends a line"),
+        pytest.param("planted-12", "(BsYW50ZWQtMT)", "(***)", id="base64 without its beginning"),
+        pytest.param("planted-12", "cGxhbnRlZC0xM", "***", id="base64 without its end"),
+        pytest.param("planted-1\nplanted-2", "planted-2 planted-1", "*** ***", id="two lines"),
         pytest.param(" ' planted-1 \" ", "planted-1", "***", id="blanks within quotes"),
     ],
 )
@@ -506,10 +558,52 @@ def test_where_values_of_secret_parameters_are_secret(value: str, text: str, mas
     assert Secrets(mappings=[{"Password": value}]).mask(text) == masked
 
 
+LATIN = b"pl\xe4nted-1"
+"""A password in an encoding other than UTF-8."""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        os.fsdecode(LATIN),
+        LATIN.decode("utf-8", "replace"),
+        LATIN.decode("latin-1"),
+        quote(LATIN),
+        repr(LATIN)[2:-1],
+        base64.b64encode(LATIN).decode(),
+        LATIN.hex(),
+        LATIN.hex(":"),
+    ],
+)
+def test_a_variable_that_is_not_utf_8_is_masked(text: str) -> None:
+    masked = Secrets(environment={"DB_PASSWORD": os.fsdecode(LATIN)}).mask(f"<{text}>")
+    assert masked.rstrip("=>") == f"<{MASK}"
+
+
+def test_half_of_a_surrogate_pair_is_masked() -> None:
+    assert Secrets(["planted-\ud83d"]).mask("<planted-\ud83d>") == f"<{MASK}>"
+
+
 def test_a_secret_is_masked_in_texts_that_were_seen_before_it() -> None:
     secrets = Secrets()
     assert secrets.mask("see planted-1") == "see planted-1"
     secrets.add("planted-1")
+    assert secrets.mask("see planted-1") == f"see {MASK}"
+
+
+def test_a_secret_that_comes_while_a_text_is_masked_is_masked_the_next_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    secrets = Secrets()
+    covered = module._covered
+
+    def add_behind(text: str, spans: list[tuple[int, int]]) -> str:
+        masked = covered(text, spans)
+        secrets.add("planted-1")  # as another thread may
+        return masked
+
+    monkeypatch.setattr(module, "_covered", add_behind)
+    assert secrets.mask("see planted-1") == "see planted-1"
     assert secrets.mask("see planted-1") == f"see {MASK}"
 
 
@@ -519,7 +613,9 @@ def test_a_file_that_a_parameter_names_is_read_if_it_is_one(tmp_path: Path) -> N
     os.mkfifo(pipe)  # reading it would wait for ever
     for place in (key, pipe, tmp_path, tmp_path / "none", "~no-such-account/key", "\0"):
         secrets = Secrets(mappings=[{"apiKeyFile": str(place)}])
-        assert secrets.mask("planted-\ufffd-secret") == (MASK if place == key else "planted-\ufffd-secret")
+        for shown in ("planted-\ufffd-secret", b"planted-\xff-secret".hex()):
+            assert secrets.mask(shown) == (MASK if place == key else shown)
+        assert bool(module._named_secret("apiKeyFile", str(place))) is (place == key)
     for size, is_masked in ((65_536, True), (65_537, False)):
         key.write_text("planted-1".ljust(size))
         masked = Secrets(mappings=[{"apiKeyFile": str(key)}]).mask("planted-1")
@@ -539,7 +635,7 @@ def test_names_and_kinds_of_values_in_structures() -> None:
     assert secrets.mask_values("password=abcdef planted-thing") == f"password=abcdef {MASK}"
 
 
-@pytest.mark.parametrize("offset", [0, 1, 2])
+@pytest.mark.parametrize("offset", [0, 1, 2, 3])
 @pytest.mark.parametrize("secret", ["planted-1", "planted-12", "planted-123"])
 def test_every_character_of_base64_with_bits_of_a_secret_is_masked(secret: str, offset: int) -> None:
     text = base64.b64encode(f"{'x' * offset}{secret}yyyy".encode()).decode()
@@ -553,3 +649,61 @@ def test_a_stream_may_hold_and_end_with_bytes_that_are_no_text() -> None:
     assert masker.feed("é".encode()[:1]) == ""
     assert masker.close() == "\ufffd\n"
     assert masker.close() == ""
+
+
+@pytest.mark.parametrize(
+    ("pieces", "shown"),
+    [
+        ((b"one\r", b"\ntwo\n"), ("", "one\ntwo\n", "")),
+        ((b"one\r", b"two"), ("", "one\n", "two\n")),
+        ((b"one\rtwo\rends with planted\n",), ("one\ntwo\n", "ends with planted\n")),
+        ((b"\nends with planted\n",), ("\n", "ends with planted\n")),
+        ((b"\rends with planted\n",), ("\n", "ends with planted\n")),
+        (
+            (f"one\n{KEY_BEGINS}aB3\n".encode(), KEY_ENDS.encode()),
+            ("one\n", f"{KEY_BEGINS.strip()}{MASK}{KEY_ENDS}", ""),
+        ),
+        ((b"pl\n", b"anted-1-abc\n"), ("pl\n", f"{MASK}\n", "")),
+        ((b"one\ntwo\nends with planted\r-1-abc\n",), (f"one\ntwo\nends with {MASK}\n", "")),
+        ((b"ends with pl\n", b"x\nyy pl\nanted\n"), ("ends with pl\n", "x\n", "yy pl\nanted\n")),
+    ],
+)
+def test_the_lines_that_a_piece_completes(pieces: tuple[bytes, ...], shown: tuple[str, ...]) -> None:
+    masker = LineMasker(Secrets(["planted-1-abc"]))
+    assert (*map(masker.feed, pieces), masker.close()) == shown
+
+
+@pytest.mark.parametrize(("length", "shown"), [(63, ""), (64, f"{LONG[:64]}\n")])
+def test_how_much_of_a_secret_is_withheld(length: int, shown: str) -> None:
+    assert LineMasker(Secrets([LONG]), longest=64).feed(f"{LONG[:length]}\n".encode()) == shown
+
+
+@pytest.mark.parametrize(
+    ("length", "shown", "rest"),
+    [
+        (64, "", "x" * 64),
+        (65, "x" * 33, "x" * 32),
+        (100, "x" * 68, "x" * 32),
+    ],
+)
+def test_an_endless_line_keeps_half_of_the_longest(length: int, shown: str, rest: str) -> None:
+    masker = LineMasker(Secrets(["planted-1-abc"]), longest=64)
+    assert masker.feed(b"x" * length) == shown
+    assert masker.close() == f"{rest}\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "secret", "behind", "shown"),
+    [
+        pytest.param(40, 13, 20, "x" * 40, id="the middle is within the secret"),
+        pytest.param(32, 13, 32, f"{'x' * 32}{MASK}", id="the middle is the secret's end"),
+        pytest.param(45, 13, 19, "x" * 45, id="the middle is the secret's beginning"),
+        pytest.param(0, 52, 14, MASK, id="the line begins with the secret"),
+    ],
+)
+def test_an_endless_line_is_cut_beside_a_secret(before: int, secret: int, behind: int, shown: str) -> None:
+    planted = LONG[:secret]
+    masker = LineMasker(Secrets([planted]), longest=64)
+    first = masker.feed(f"{'x' * before}{planted}{'y' * behind}".encode())
+    assert first == shown
+    assert first + masker.close() == f"{'x' * before}{MASK}{'y' * behind}\n"

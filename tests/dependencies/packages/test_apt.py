@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,9 @@ import pytest
 
 from agent.core.errors import ActionFailedError, DependencyFailedError
 from agent.facts import Facts
-from agent.facts.packages import AVAILABLE_PACKAGES, PACKAGE_LOCK, apt_names
+from agent.facts.bundle import BUNDLE, Bundle
+from agent.facts.dkms import DKMS_BUILDS, ModuleBuild
+from agent.facts.packages import APT_LISTS_AGE_S, AVAILABLE_PACKAGES, PACKAGE_LOCK, apt_names
 from dependencies.packages import apt
 from dependencies.packages.apt import (
     APT_GET,
@@ -27,10 +30,12 @@ from dependencies.packages.apt import (
     run_apt,
     simulated_changes,
     update_command,
+    update_step,
 )
+from dependencies.packages.module_build import build_failure
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 LOG = Path("/logs/step.log")
 LOCK = "--option=DPkg::Lock::Timeout=60"
@@ -46,6 +51,7 @@ class Apt:
     calls: list[list[str]] = field(default_factory=list)
     options: list[dict[str, Any]] = field(default_factory=list)
     told: list[tuple[Any, ...]] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
 
     def run(self, command: Sequence[str], **options: Any) -> SimpleNamespace:
         self.calls.append(list(command))
@@ -55,14 +61,14 @@ class Apt:
         for word, details in self.failing.items():
             if word in command:
                 raise ActionFailedError(f"{word} failed", details=details)
-        return SimpleNamespace(stdout=self.output)
+        return SimpleNamespace(stdout=self.output, duration_s=7.4)
 
     def update(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
         self.told.append((message, done, total))
 
     @property
     def context(self) -> Any:
-        facts = Facts(None, {PACKAGE_LOCK.name: None})
+        facts = Facts(None, {PACKAGE_LOCK.name: None, **self.facts})
         return SimpleNamespace(facts=facts, processes=self, progress=self, stop=threading.Event(), log=LOG)
 
 
@@ -143,6 +149,78 @@ def test_remedies(output: str, remedy: str) -> None:
 
 def test_an_update_has_its_options_before_its_last_word() -> None:
     assert update_command("-a", "-b") == [*APT_UPDATE[:-1], "-a", "-b", "update"]
+
+
+def test_a_step_that_updates() -> None:
+    host, step = Apt(), update_step("old lists", 5)
+    outcome = step.run(host.context)
+    assert outcome
+    assert outcome.message == "done in 7 s"
+    assert (step.name, step.reason, step.command) == ("update", "old lists", " ".join(APT_UPDATE))
+    assert host.calls == [["apt-get", "--option=DPkg::Lock::Timeout=5", *APT_UPDATE[1:]]]
+
+
+READ = "Hit:1 http://good.example/ stable InRelease"
+FAILED = ("Err:2 http://gone.example/ stable InRelease", "Err:3 http://old.example/ stable InRelease")
+
+
+@pytest.mark.parametrize(
+    ("lines", "age_s", "told"),
+    [
+        ((READ, *FAILED), 600, "read 1, not http://gone.example/ stable, http://old.example/ stable: "),
+        ((READ, *FAILED), 601, None),
+        ((READ, *FAILED), None, None),
+        ((READ,), 0, None),
+        (FAILED, 0, None),
+    ],
+)
+def test_an_update_that_reads_some_repositories(
+    lines: tuple[str, ...], age_s: int | None, told: str | None
+) -> None:
+    host = Apt({"update": ("E: broken",)}, lines=lines, facts={APT_LISTS_AGE_S.name: age_s})
+    step = update_step("old lists", 5)
+    if told is None:
+        with pytest.raises(DependencyFailedError, match="update failed"):
+            step.run(host.context)
+    else:
+        outcome = step.run(host.context)
+        assert outcome
+        assert outcome.message == f"{told}all of apt's output is in {LOG}"
+        assert host.told == [(outcome.message, None, None)]
+
+
+def test_apt_sees_the_packages_of_a_bundle() -> None:
+    bundle = Bundle(Path("/bundle"), "ubuntu-24.04-x64", frozenset(), {"APT_CONFIG": "/bundle/apt.conf"})
+    host = Apt(facts={BUNDLE: bundle})
+    run_apt(host.context, ["apt-get", "install"], 60)
+    assert host.options[0]["env"] == {**ENVIRONMENT, "APT_CONFIG": "/bundle/apt.conf"}
+
+
+def test_a_module_that_could_not_be_built_is_the_failure() -> None:
+    build = ModuleBuild("nvidia", "550.90.07", "/make.log", "gcc: command not found")
+    host = Apt({"install": ("pmstatus:a:1:Working", "dkms: failed")}, facts={DKMS_BUILDS.name: (build,)})
+    failure = build_failure(host.context.facts)
+    assert failure
+    with pytest.raises(DependencyFailedError) as caught:
+        run_apt(host.context, ["apt-get", "install"], 60)
+    assert (caught.value.message, caught.value.remedy) == failure[:2]
+    assert caught.value.details == ("dkms: failed", "/make.log: gcc: command not found")
+
+
+def test_builds_are_shown_while_apt_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[Any] = []
+
+    @contextmanager
+    def shown(context: Any) -> Iterator[None]:
+        events.append(context)
+        yield
+        events.append(len(host.calls))
+
+    monkeypatch.setattr(apt, "shown_builds", shown)
+    host = Apt()
+    context = host.context
+    run_apt(context, ["apt-get", "install"], 60)
+    assert events == [context, 1]
 
 
 def known(available: set[str], names: dict[str, set[str]]) -> Facts:
