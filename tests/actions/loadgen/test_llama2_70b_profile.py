@@ -330,13 +330,13 @@ def test_the_whole_profile_with_a_small_model(accuracy_python: Path, tmp_path: P
     (tools / "amd-smi").chmod(0o755)
     user_conf = tmp_path / "user.conf"
     user_conf.write_text(
-        "llama2-70b.Offline.min_duration = 20\n"
+        "llama2-70b.Offline.min_duration = 1\n"
         "llama2-70b.Server.target_qps = 300\nllama2-70b-interactive.Server.target_qps = 290\n"
     )
     parameters = {
         "Where": "host", "Environment": environment, "Gpu": "false", "OnAmd": "true",
         "InstallDriver": "false", "ModelFolder": "small/fp8", "MaxOutputTokens": 4,
-        "OfflineMinDuration": 0.02, "ServerMinDuration": 0.2,
+        "OfflineMinDuration": 0.001, "ServerMinDuration": 0.2,
         "OfflineLoad": "100%", "ServerLoad": 300, "InteractiveLoad": 300, "ServerMinQueryCount": 470,
         # The counts decide, and the limits are wide: a busy host is slow, or its warm-up alone.
         "OfflineMinQueryCount": 400, "TtftLatencyMs": 30000, "TpotLatencyMs": 30000, "UserConf": user_conf,
