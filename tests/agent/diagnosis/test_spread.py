@@ -86,8 +86,42 @@ def test_a_host_that_is_not_in_the_sample_is_compared_with_all() -> None:
         assert few.least_seen("x", 0.05) is None
     two = sample_of({"a": (1.0,), "b": (5.0,), "x": (4.0,)})
     assert two.tail(3.0, "x", 1) == pytest.approx(0.5)
+    assert two.least_seen("x", 0.05) == pytest.approx(t_limit(0.05, 1) * statistics.stdev((1, 5)) * 1.5**0.5)
     # Without two other values, their spread is unknown.
     assert Sample(3.0, 1.0, 3, 2, values={"a": (2.0,), "x": (4.0,)}).tail(3.5, "x", 1) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("runs", "sign", "tail"),
+    [
+        # Of the 35 ways to draw 3 of 7 runs, 13 have at least 2 of the 3 worst, 4 have 3 of the 4 worst. There
+        # are two questions (more than half, all), so each probability counts twice.
+        ((6, 5, 12), -1, 2 * 13 / 35),
+        ((12, 15, 16), 1, 2 * 4 / 35),
+        # A run at the centre is not bad; one that is just beyond is.
+        ((7,), -1, 1.0),
+        ((6.5,), -1, 2 / 5),
+        # A run that is as bad as another does not have a better place.
+        ((2,), -1, 2 / 5),
+        ((9,), 1, 3 / 5),
+        ((14,), 1, 2 / 5),
+        # The furthest of 4 other runs is 7 off, noise reaches 7 * (1 + 1.5 ** 2). This is twice as far.
+        ((7 + 2 * 7 * 3.25,), 1, 1 / 5 / 2**2.5),
+        ((7 - 2 * 7 * 3.25,) * 2, -1, 1 / 15 / 2**6),
+        ((7 - 4 * 7 * 3.25, 7 - 2 * 7 * 3.25), -1, 1 / 15 / 2**6),
+        ((7 + 7 * 3,), 1, 1 / 5),
+    ],
+)
+def test_the_chance_of_runs_among_those_of_others(runs: tuple[float, ...], sign: int, tail: float) -> None:
+    others = {"a": (2.0, 9.0), "b": (14.0, 8.0)}
+    assert sample_of(others).noise_tail(runs, "c", sign, 7) == pytest.approx(tail)
+    assert sample_of(others | {"c": (-900.0, 900.0)}).noise_tail(runs, "c", sign, 7) == pytest.approx(tail)
+
+
+def test_the_chance_of_runs_needs_two_others_and_their_range() -> None:
+    assert Sample(0, 0, 2, 2, 6, 9).noise_tail((5,), "c", -1, 7) == pytest.approx(1 / 3)
+    for unknown in (Sample(0, 0, 2, 1, 6, 9), Sample(0, 0, 2, 2, 6), Sample(0, 0, 2, 2, None, 9)):
+        assert unknown.noise_tail((5,), "c", -1, 7) is None
 
 
 @pytest.mark.parametrize(
@@ -139,7 +173,16 @@ def test_two_humps(values: list[float], humps: tuple[list[float], list[float]] |
 
 @pytest.mark.parametrize(
     ("count", "limit"),
-    [(4, 0.003), (8, 0.0621), (9, (0.0621 + 0.094) / 2), (14, 0.1303), (20, 0.1658), (32, 0.2), (99, 0.2)],
+    [
+        (4, 0.003),
+        (8, 0.0621),
+        (9, (0.0621 + 0.094) / 2),
+        (14, 0.1303),
+        (20, 0.1658),
+        (28, 0.1928),
+        (32, 0.2),
+        (99, 0.2),
+    ],
 )
 def test_the_limit_of_humps_is_on_a_line_between_known_numbers(count: int, limit: float) -> None:
     assert _humps_limit(count) == pytest.approx(limit)
