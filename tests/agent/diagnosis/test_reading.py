@@ -11,7 +11,7 @@ import pytest
 
 from agent.cli.main import main
 from agent.core.errors import ExitCode, UsageError
-from agent.diagnosis.reading import read_observations
+from agent.diagnosis.reading import read_observations, read_text
 from agent.store.documents import CasePart, RunDocument
 from agent.store.journal import Journal
 from agent.store.results import JOURNAL
@@ -72,19 +72,32 @@ def test_a_last_line_that_was_cut_is_left_out(tmp_path: Path) -> None:
     assert read_observations([file]).hosts == {"a": {SPEED: (5.0,)}}
 
 
+def test_records_of_two_runs_are_kept_apart(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    file.write_text(_record("a", 5) + _record("a", 6, run_id="another"), encoding="utf-8")
+    assert read_observations([file]).hosts == {"a": {SPEED: (5.0, 6.0)}}
+
+
+def test_hosts_without_records_are_known(tmp_path: Path) -> None:
+    fleet = _fleet_run(tmp_path / "fleet", {"a": 5.0}, unreached=("lost",))
+    assert list(read_observations([fleet], ["known"]).hosts) == ["a", "known", "lost"]
+
+
 def test_the_rounds_of_a_run_are_repeats_of_one_case(tmp_path: Path) -> None:
     """Name the case of the second round with #2, and another case of the first round too."""
     fleet = _fleet_run(tmp_path / "fleet", {"a": 5.0, "b": 7.0})
     with (fleet / "metrics.jsonl").open("a", encoding="utf-8") as file:
         file.write(_record("a", 6, 2, scenario="bench/Offline/performance#2"))
         file.write(_record("b", 8, 2, scenario="bench/Offline/performance#2"))
+        file.write(_record("b", 9, 3, scenario="bench/Offline/performance#3"))
     for host, second in (("a", "2:actions[0]/run"), ("b", "1:actions[1]/run")):
         steps = {"bench/Offline/performance": "1:actions[0]/run", "bench/Offline/performance#2": second}
         cases = [CasePart.model_validate({"scenario": name, "step": step}) for name, step in steps.items()]
         RunDocument(run_id=f"run-{host}", cases=cases).write(fleet / "hosts" / host)
     assert read_observations([fleet]).hosts == {
         "a": {SPEED: (5.0, 6.0)},
-        "b": {SPEED: (7.0,), SPEED.replace("/tokens", "#2/tokens"): (8.0,)},
+        "b": {SPEED: (7.0,)}
+        | {SPEED.replace("/tokens", f"#{number}/tokens"): (6.0 + number,) for number in (2, 3)},
     }
 
 
@@ -115,11 +128,27 @@ def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str, message: s
 
 
 def test_where_there_are_no_records_that_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no"):
+    file = tmp_path / "metrics.jsonl"
+    with pytest.raises(UsageError) as caught:
         read_observations([tmp_path])
-    (tmp_path / "metrics.jsonl").touch()
-    with pytest.raises(UsageError, match="no records in"):
-        read_observations([tmp_path])
+    assert caught.value.message == f"there is no {file}"
+    remedy = "name the folder of a run or fleet run, such as results/fleet/latest, or a file of records"
+    assert caught.value.remedy == remedy
+    file.touch()
+    with pytest.raises(UsageError) as caught:
+        read_observations([tmp_path, file])
+    assert caught.value.message == f"there are no records in {tmp_path}, {file}"
+    assert caught.value.remedy == "name the folders of runs that came to their end"
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    for content in (None, b"\xff"):
+        if content:
+            file.write_bytes(content)
+        with pytest.raises(UsageError) as caught:
+            read_text(file)
+        assert caught.value.message.startswith(f"{file} cannot be read: ")
 
 
 def test_the_slow_host_of_a_fleet_is_named(

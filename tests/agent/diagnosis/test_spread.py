@@ -94,8 +94,8 @@ def test_a_host_that_is_not_in_the_sample_is_compared_with_all() -> None:
 @pytest.mark.parametrize(
     ("runs", "sign", "tail"),
     [
-        # Of the 35 ways to draw 3 of 7 runs, 13 have at least 2 of the 3 worst, 4 have 3 of the 4 worst. There
-        # are two questions (more than half, all), so each probability counts twice.
+        # Of the 35 ways to draw 3 of 7 runs, 13 have at least 2 of the 3 worst, 4 have 3 of the 4 worst.
+        # There are two questions (more than half, all), so each probability counts twice.
         ((6, 5, 12), -1, 2 * 13 / 35),
         ((12, 15, 16), 1, 2 * 4 / 35),
         # A run at the centre is not bad; one that is just beyond is.
