@@ -7,6 +7,7 @@ import statistics
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -292,8 +293,6 @@ def outliers(values: Collection[float], hosts: int) -> list[float]:
         taken.append(value)
         total, squares = total - (value - centre), squares - (value - centre) ** 2
         count = len(left)
-        if count < _LEAST_TO_SPREAD:
-            break
         variance = max(0.0, squares - total**2 / count) / (count - 1)
         distance = abs(value - centre - total / count)
         scale = math.sqrt(variance * (1 + 1 / count))
@@ -317,12 +316,11 @@ def two_humps(values: Collection[float]) -> tuple[list[float], list[float]] | No
     mean, total = statistics.fmean(ordered), _squares(ordered)
     if not total:
         return None
-    best, at, running = 0.0, 1, 0.0
-    for number in range(1, count):
-        running += ordered[number - 1] - mean
-        between = running**2 / number + running**2 / (count - number)
-        if between > best:
-            best, at = between, number
+    running = accumulate(value - mean for value in ordered[:-1])
+    best, at = max(
+        (distance**2 / number + distance**2 / (count - number), number)
+        for number, distance in enumerate(running, 1)
+    )
     lower, upper = ordered[:at], ordered[at:]
     between_centres = statistics.fmean(upper) - statistics.fmean(lower)
     is_wide = between_centres > _LEAST_BETWEEN * abs(statistics.median(ordered))

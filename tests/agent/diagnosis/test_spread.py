@@ -140,11 +140,23 @@ def test_the_chance_of_runs_needs_two_others_and_their_range() -> None:
         ([100.0] * 7 + [97.9], [97.9]),
         ([0.0] * 7 + [0.001], [0.001]),
         ([100.0] * 8, []),
+        ([50, 100, 101, 99, 100.5, 99.5, 100, 150], [150, 50]),
         ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 12.0], []),
     ],
 )
 def test_outliers(values: list[float], found: list[float]) -> None:
     assert outliers(values, len(values)) == found
+
+
+@pytest.mark.parametrize("hosts", [1, 2, 3, 5, 9, 99])
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("share", [0.9999, 1.0001])
+def test_the_limit_of_an_outlier(hosts: int, sign: int, share: float) -> None:
+    others = [sign * value for value in (1.0, 2.0, 3.0, 6.0, 5.0, 4.0, 9.0)]
+    scale = statistics.stdev(others) * math.sqrt(1 + 1 / 7)
+    limit = sign * scale * t_limit(0.01 / 8, max(1, min(7, hosts) - 1))
+    value = statistics.fmean(others) + limit * share
+    assert outliers([*others, value], hosts) == ([value] if share > 1 else [])
 
 
 def test_the_number_of_hosts_limits_what_their_runs_tell() -> None:
@@ -161,6 +173,10 @@ def test_the_number_of_hosts_limits_what_their_runs_tell() -> None:
         ([20.0, 10.0, 20.0, 10.0], ([10.0, 10.0], [20.0, 20.0])),
         ([10.0, 10.1, 20.0, 20.1, 20.2, 20.3], ([10.0, 10.1], [20.0, 20.1, 20.2, 20.3])),
         ([20.0, 20.1, 10.0, 10.1, 10.2, 10.3], ([10.0, 10.1, 10.2, 10.3], [20.0, 20.1])),
+        ([0.1] * 4 + [0.2] * 4, ([0.1] * 4, [0.2] * 4)),
+        ([10.0, 30.0, 30.0, 30.0], ([10.0], [30.0] * 3)),
+        ([10.0, 10.0, 10.0, 30.0], ([10.0] * 3, [30.0])),
+        ([100.0] * 5 + [103.0] * 4, None),
         ([100.0] * 4 + [102.9] * 4, None),
         ([100.0] * 4 + [103.2] * 4, ([100.0] * 4, [103.2] * 4)),
         ([-103.2] * 4 + [-100.0] * 4, ([-103.2] * 4, [-100.0] * 4)),
