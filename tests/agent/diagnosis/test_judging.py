@@ -50,6 +50,9 @@ def judged(
 
 
 ZERO = "the baseline is 0: a value rule can judge it"
+FEW = "the baseline does not tell how far hosts differ, or is of fewer than two other hosts"
+NO_RANGE = "the baseline does not have the least and the greatest value of at least two runs"
+ONE = Sample(100.0, 1.0, 1)
 
 
 @pytest.mark.parametrize(
@@ -59,16 +62,10 @@ ZERO = "the baseline is 0: a value rule can judge it"
         ("x", Baseline(0.0), ZERO),
         ("worse", Baseline(0.0), ZERO),
         ("z", Baseline(100.0), "the baseline does not tell how far hosts differ"),
-        (
-            "chance",
-            Baseline(100.0),
-            "the baseline does not tell how far hosts differ, or is of fewer than two other hosts",
-        ),
-        (
-            "noise_chance",
-            Baseline(100.0),
-            "the baseline does not have the least and the greatest value of at least two runs",
-        ),
+        ("chance", Baseline(100.0), FEW),
+        ("noise_chance", Baseline(100.0), NO_RANGE),
+        ("chance", Baseline(100.0, sample=ONE), FEW),
+        ("noise_chance", Baseline(100.0, runs=ONE), NO_RANGE),
         ("hosts", Baseline(100.0), "the baseline does not have the number of its hosts"),
         ("1 / (x - 0.1)", Baseline(100.0), "the criterion has no value"),
     ],
@@ -80,11 +77,21 @@ def test_a_value_that_cannot_be_judged(variable: str, baseline: Baseline | None,
     assert found.warnings == (f"v: 1 value not judged, {why}",)
 
 
-@pytest.mark.parametrize("variable", ["worst", "worst_chance", "least_worse"])
-def test_a_rule_of_runs_needs_several_runs(variable: str) -> None:
-    one, _ = judged(f"{variable} > 5", Baseline(0.0))
+@pytest.mark.parametrize(
+    ("variable", "baseline"),
+    [
+        ("worst", Baseline(0.0)),
+        ("worst_chance", Baseline(0.0)),
+        ("worst_chance", Baseline(100.0, runs=ONE)),
+        ("least_worse", Baseline(100.0)),
+        ("least_worse", Baseline(100.0, runs=ONE)),
+        ("least_worse", Baseline(0.0, runs=sample_of({"b": (1.0, 2.0), "c": (1.0, 2.0)}))),
+    ],
+)
+def test_a_rule_of_runs_needs_several_runs(variable: str, baseline: Baseline) -> None:
+    one, _ = judged(f"{variable} > 5", baseline)
     assert (one.judged, one.unjudged) == (1, ())
-    several, found = judged(f"{variable} > 5", Baseline(0.0), (110.0, 111.0))
+    several, found = judged(f"{variable} > 5", baseline, (110.0, 111.0))
     assert (several.judged, several.unjudged, found.warnings) == (1, (), ())
 
 
@@ -350,7 +357,8 @@ def test_a_metric_of_another_group_is_missing_only_where_failures_are_checked() 
         "r",
     )
     values = [*measured({"a": (9.0, 1.0)}), *measured({"b": (6.0,)}, "n")]
-    first, second = diagnose(observe(values), rules, {}, {"a": "A", "b": "B"}).hosts
+    groups = {"a": "A", "b": "B"}
+    first, second = diagnose(observe(values), rules, {}, groups).hosts
     kind = Function.FAILURE_CHECK
     assert first.defects == (
         Defect("f", kind, "C", metric="n"),
@@ -362,6 +370,7 @@ def test_a_metric_of_another_group_is_missing_only_where_failures_are_checked() 
         Defect("f", kind, "C", "x > 5", "n", 6.0, "s"),
     )
     assert [host.absent for host in (first, second)] == [("n",), ("m",)]
+    assert [host.absent for host in diagnose(observe(values), rules[1:], {}, groups).hosts] == [(), ()]
     (alone,) = read_rules("rules: {f: {function: failure_check, metrics: [m, k]}}", "r")
     (host,) = diagnose(observe(measured({"a": (9.0,)})), [alone], {}).hosts
     assert (host.judged, host.defects) == (2, (Defect("f", kind, "f", metric="k"),))
