@@ -308,6 +308,7 @@ def test_a_reason_is_told_once_for_each_value() -> None:
     why, no_value = "there is no baseline", "the criterion has no value"
     each = tuple(Unjudged(rule, name, text) for rule, text in (("v", why), ("y", no_value)) for name in "mn")
     assert [host.unjudged for host in found.hosts] == [each, each, ()]
+    assert [host.has_records for host in found.hosts] == [True, True, False]
     assert found.hosts[2] == HostDiagnosis("c", has_records=False, judged=0, defects=(), absent=())
     assert found.warnings == (f"v: 4 values not judged, {why}", f"y: 4 values not judged, {no_value}")
 
