@@ -110,21 +110,25 @@ def test_superbench_results_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{}\n", "jsonl:2"),
-        ("5\n", "not a record"),
-        ("nonsense\n", "not a record"),
-        (_record("a", "fast"), "not a record"),
-        (_record("a", float("nan")), "not a record"),
-        (_record("a", 1, relativity="Up"), "not a record"),
-        (_record("a", 10**400), "not a record"),
-        ("[" * 100_000 + "\n", "not a record"),
+        ("{}\n", "KeyError: 'node'"),
+        ("5\n", "TypeError: "),
+        ("nonsense\n", "JSONDecodeError: "),
+        (_record("a", "fast"), "ValueError: tokens_per_second is 'fast'"),
+        (_record("a", float("nan")), "ValueError: tokens_per_second is nan"),
+        (_record("a", 1, relativity="Up"), "ValueError: 'Up' is not a valid Relativity"),
+        (_record("a", 10**400), "OverflowError: "),
+        ("[" * 100_000 + "\n", "RecursionError: "),
     ],
 )
 def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str, message: str) -> None:
     file = tmp_path / "metrics.jsonl"
     file.write_text(_record("a", 5) + line, encoding="utf-8")
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError) as caught:
         read_observations([file])
+    assert caught.value.message.startswith(f"this is not a record: {message}")
+    assert caught.value.where == f"{file}:2"
+    remedy = "metrics.jsonl of a run is read, and results-summary.jsonl of SuperBench"
+    assert caught.value.remedy == remedy
 
 
 def test_where_there_are_no_records_that_is_told(tmp_path: Path) -> None:
