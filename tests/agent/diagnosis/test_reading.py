@@ -11,8 +11,10 @@ import pytest
 
 from agent.cli.main import main
 from agent.core.errors import ExitCode, UsageError
+from agent.core.records import Relativity
+from agent.diagnosis.observations import MetricKind
 from agent.diagnosis.reading import read_observations, read_text
-from agent.store.documents import CasePart, RunDocument
+from agent.store.documents import CasePart, FleetDocument, RunDocument
 from agent.store.journal import Journal
 from agent.store.results import JOURNAL
 
@@ -72,6 +74,38 @@ def test_a_last_line_that_was_cut_is_left_out(tmp_path: Path) -> None:
     assert read_observations([file]).hosts == {"a": {SPEED: (5.0,)}}
 
 
+def test_a_record_that_is_read_twice_counts_once(tmp_path: Path) -> None:
+    files = [tmp_path / "one.jsonl", tmp_path / "two.jsonl"]
+    for file in files:
+        file.write_text(_record("a", 5) + _record("a", 6, 2), encoding="utf-8")
+    assert read_observations(files).hosts == {"a": {SPEED: (5.0, 6.0)}}
+    without_id = _record("a", 5).replace('"record_id": 1, ', "")
+    for file in files:
+        file.write_text(without_id * 2, encoding="utf-8")
+    assert read_observations([*files, files[0]]).hosts == {"a": {SPEED: (5.0,) * 4}}
+
+
+def test_a_metric_keeps_its_properties(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    file.write_bytes(_record("aZ", 5, verbosity=3).encode().replace(b"Z", b"\xff"))
+    observed = read_observations([file])
+    assert observed.metrics == {SPEED: MetricKind("tokens/s", Relativity.HIGHER, 3)}
+    assert list(observed.hosts) == ["a\ufffd"], "a damaged character hides no record"
+
+
+def test_a_fleet_file_that_is_damaged_is_named(tmp_path: Path) -> None:
+    fleet = _fleet_run(tmp_path / "fleet", {"a": 5.0})
+    (fleet / "fleet.json").write_text("{", encoding="utf-8")
+    with pytest.raises(UsageError) as of_file:
+        FleetDocument.read(fleet)
+    with pytest.raises(UsageError) as caught:
+        read_observations([fleet])
+    place = of_file.value.where
+    assert place
+    assert (caught.value.message, caught.value.where) == (of_file.value.message, place)
+    assert caught.value.remedy == "vcagent fleet resume writes it again"
+
+
 def test_records_of_two_runs_are_kept_apart(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     file.write_text(_record("a", 5) + _record("a", 6, run_id="another"), encoding="utf-8")
@@ -90,6 +124,7 @@ def test_the_rounds_of_a_run_are_repeats_of_one_case(tmp_path: Path) -> None:
         file.write(_record("a", 6, 2, scenario="bench/Offline/performance#2"))
         file.write(_record("b", 8, 2, scenario="bench/Offline/performance#2"))
         file.write(_record("b", 9, 3, scenario="bench/Offline/performance#3"))
+        file.write(_record("c", 8, 2, scenario="bench/Offline/performance#2"))
     for host, second in (("a", "2:actions[0]/run"), ("b", "1:actions[1]/run")):
         steps = {"bench/Offline/performance": "1:actions[0]/run", "bench/Offline/performance#2": second}
         cases = [CasePart.model_validate({"scenario": name, "step": step}) for name, step in steps.items()]
@@ -98,6 +133,7 @@ def test_the_rounds_of_a_run_are_repeats_of_one_case(tmp_path: Path) -> None:
         "a": {SPEED: (5.0, 6.0)},
         "b": {SPEED: (7.0,)}
         | {SPEED.replace("/tokens", f"#{number}/tokens"): (6.0 + number,) for number in (2, 3)},
+        "c": {SPEED.replace("/tokens", "#2/tokens"): (8.0,)},
     }
 
 
