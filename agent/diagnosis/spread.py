@@ -187,9 +187,10 @@ class Sample:
             distance = distances[number - 1]
             if distance <= 0:
                 continue
-            worse = 0 if distance > worst_other else count
-            if worse and others:
+            if others:
                 worse = sum(sign * (value - centre) >= distance for value in others)
+            else:
+                worse = 0 if distance > worst_other else count
             tail = _hypergeometric_tail(number, len(runs), number + worse, len(runs) + count)
             if number == len(runs):
                 tail *= min(1.0, furthest / distance) ** (index * number)

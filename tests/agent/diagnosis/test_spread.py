@@ -38,6 +38,7 @@ def test_the_distance_in_deviations_of_the_median() -> None:
         (1.943180, 6, 0.05, 1e-7),
         (2.364624, 7, 0.025, 1e-7),
         (1.660234, 100, 0.05, 1e-7),
+        (2.0, 100, 0.024106089366, 1e-9),
         (1.660081, 101, 0.05, 1e-5),
         (2.600634, 200, 0.005, 1e-5),
     ],
@@ -81,7 +82,11 @@ def test_a_host_that_is_not_in_the_sample_is_compared_with_all() -> None:
     assert sample.least_seen("x", 0.05) == pytest.approx(t_limit(0.05, 3) * scale)
     alike = Sample(10.0, 0.0, 4)
     assert [alike.tail(value, "x", 1) for value in (9.0, 10.0, 11.0)] == [1.0, pytest.approx(0.5), 0.0]
-    for few in (Sample(1.0, 1.0, 1), sample_of({"a": (1.0, 5.0), "x": (2.0,)})):
+    for few in (
+        Sample(1.0, 1.0, 1),
+        sample_of({"a": (1.0, 5.0), "x": (2.0,)}),
+        sample_of({"a": (1.0,), "x": (2.0,)}),
+    ):
         assert few.tail(3.0, "x", 1) is None
         assert few.least_seen("x", 0.05) is None
     two = sample_of({"a": (1.0,), "b": (5.0,), "x": (4.0,)})
@@ -118,10 +123,60 @@ def test_the_chance_of_runs_among_those_of_others(runs: tuple[float, ...], sign:
     assert sample_of(others | {"c": (-900.0, 900.0)}).noise_tail(runs, "c", sign, 7) == pytest.approx(tail)
 
 
+@pytest.mark.parametrize(
+    ("run", "sign", "tail"),
+    [(15, 1, 1 / 5), (14, 1, 1.0), (13, 1, 1.0), (1, -1, 1 / 5), (2, -1, 1.0), (3, -1, 1.0)],
+)
+def test_of_a_file_only_the_range_is_known(run: float, sign: int, tail: float) -> None:
+    assert Sample(0, 0, 2, 4, 2, 14).noise_tail((run,), "c", sign, 7) == pytest.approx(tail)
+
+
 def test_the_chance_of_runs_needs_two_others_and_their_range() -> None:
     assert Sample(0, 0, 2, 2, 6, 9).noise_tail((5,), "c", -1, 7) == pytest.approx(1 / 3)
     for unknown in (Sample(0, 0, 2, 1, 6, 9), Sample(0, 0, 2, 2, 6), Sample(0, 0, 2, 2, None, 9)):
         assert unknown.noise_tail((5,), "c", -1, 7) is None
+
+
+@pytest.mark.parametrize(
+    ("runs", "tail"),
+    [
+        # Of the 10 ways to draw 2 of 5 runs, 1 has the 2 worst, 3 have 2 of the 3 worst.
+        ((1, 1.5), 1 / 10),
+        ((1, 2.5), 3 / 10),
+        # The furthest of 3 other runs is 7 off. These two are twice as far as noise reaches.
+        ((7 - 2 * 7 * (1 + 2**2),) * 2, 1 / 10 / 2**6),
+        ((8,), 1),
+    ],
+)
+def test_the_chance_that_noise_makes_runs_this_bad(runs: tuple[float, ...], tail: float) -> None:
+    sample = sample_of({"a": (2, 9), "b": (14,)})
+    assert sample.noise_tail(runs, "c", -1, 7) == pytest.approx(tail)
+    of_file = Sample(0, 0, 2, 3, 2, 14)
+    assert of_file.noise_tail(runs, "c", -1, 7) == pytest.approx(tail if runs[-1] < 2 else 1)
+    assert Sample(0, 0, 2).noise_tail(runs, "c", -1, 7) is None
+
+
+@pytest.mark.parametrize(
+    ("runs", "least"),
+    [
+        # The spread between runs is 1 with 6 degrees of freedom; t(0.05) is 1.943.
+        ((89, 90, 91), 100 - 90 - 1.943180 * math.sqrt(1 / 3 + 1 / 6)),
+        ((109, 110, 111), 100 - 110 - 1.943180 * math.sqrt(1 / 3 + 1 / 6)),
+        # A single run adds nothing to the spread, and counts for one: 4 degrees of freedom.
+        ((90,), 100 - 90 - 2.131847 * math.sqrt(1 + 1 / 6)),
+    ],
+)
+def test_the_distance_that_noise_between_runs_cannot_explain(runs: tuple[float, ...], least: float) -> None:
+    sample = sample_of({"a": (98, 99, 100), "b": (100, 101, 102), "c": (1, 2, 3)})
+    assert sample.least_distance(runs, "c", -1, 0.05) == pytest.approx(least, rel=1e-5)
+    mirrored = sample_of({"a": (-98, -99, -100), "b": (-100, -101, -102)})
+    assert mirrored.least_distance([-run for run in runs], "c", 1, 0.05) == pytest.approx(least, rel=1e-5)
+
+
+def test_without_repeats_or_two_other_hosts_there_is_no_such_distance() -> None:
+    assert sample_of({"a": (1,), "b": (2,)}).least_distance((3,), "c", 1, 0.05) is None
+    assert sample_of({"a": (1, 2), "c": (2, 3)}).least_distance((3, 4), "c", 1, 0.05) is None
+    assert Sample(0, 1, 4, 12).least_distance((3, 4), "c", 1, 0.05) is None
 
 
 @pytest.mark.parametrize(
