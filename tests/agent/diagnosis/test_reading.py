@@ -1,9 +1,11 @@
 """The sources of a diagnosis (runs, fleet runs, files of records), and the two commands that use them."""
 
 import json
+import locale
 import random
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +183,22 @@ def test_where_there_are_no_records_that_is_told(tmp_path: Path) -> None:
     assert caught.value.remedy == "name the folders of runs that came to their end"
 
 
+@pytest.fixture
+def _ascii_locale() -> Iterator[None]:
+    before = locale.setlocale(locale.LC_CTYPE)
+    locale.setlocale(locale.LC_CTYPE, "C")
+    yield
+    locale.setlocale(locale.LC_CTYPE, before)
+
+
+@pytest.mark.usefixtures("_ascii_locale")
+def test_files_are_utf_8_in_every_locale(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    file.write_bytes(_record("aZ", 5).replace("Z", "é").encode())
+    assert "aé" in read_text(file)
+    assert list(read_observations([file]).hosts) == ["aé"]
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     for content in (None, b"\xff"):
@@ -189,6 +207,10 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         with pytest.raises(UsageError) as caught:
             read_text(file)
         assert caught.value.message.startswith(f"{file} cannot be read: ")
+    unreadable = Path("/proc/self/mem")
+    with pytest.raises(UsageError) as caught:
+        read_observations([unreadable])
+    assert caught.value.message.startswith(f"{unreadable} cannot be read: ")
 
 
 def test_the_slow_host_of_a_fleet_is_named(

@@ -60,6 +60,7 @@ def test_a_sample_has_the_values_of_all_hosts() -> None:
     assert sample_of(FLEET) == Sample(mean, deviation, 4, 7, 1.0, 30.0)
     assert sample_of(FLEET).values == FLEET
     assert sample_of({"a": (3.0,)}) == Sample(3.0, 0.0, 1, 1, 3.0, 3.0)
+    assert sample_of({"a": (3.0, 5.0)}) == Sample(4.0, 2**0.5, 1, 2, 3.0, 5.0)
 
 
 @pytest.mark.parametrize("host", FLEET)
