@@ -26,6 +26,7 @@ from agent.diagnosis.spread import ALPHA
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from agent.diagnosis.criteria import Criterion
     from agent.diagnosis.observations import MetricKind, Observations
     from agent.diagnosis.rules import Rule
 
@@ -152,15 +153,15 @@ class _Judge:
         self.family = self._family()
 
     def _family(self) -> Family:
-        """Count the values that are tested against chance: those with a good and a bad side."""
+        """Count the values that are tested against chance."""
 
         def values(*variables: str) -> list[Sequence[float]]:
             metrics = {
                 metric
                 for rule in self._rules
-                if rule.criterion and any(map(rule.criterion.uses, variables))
+                if (criterion := rule.criterion) and any(map(criterion.uses, variables))
                 for metric in self._metrics[rule.name]
-                if metric in self._baselines and self._observed.metrics[metric].relativity in SIGNS
+                if metric in self._baselines and _has_sides(criterion, self._observed.metrics[metric])
             }
             hosts = self._observed.hosts.values()
             return [own[metric] for metric in metrics for own in hosts if metric in own]
@@ -256,44 +257,44 @@ class _Judge:
                 )
         return False
 
-    def _varies(  # noqa: C901 - one value, with all that may be missing
-        self, rule: Rule, host: str, metric: str
-    ) -> Defect | bool | None:
-        value = self._observed.middle(host, metric)
-        criterion = rule.criterion
-        if value is None or criterion is None:
+    def _varies(self, rule: Rule, host: str, metric: str) -> Defect | bool | None:
+        criterion, runs = rule.criterion, self._observed.hosts[host].get(metric)
+        if criterion is None or runs is None:
             return None
         of_runs = any(map(criterion.uses, _OF_RUNS))
-        runs = self._observed.hosts[host][metric]
         if of_runs and len(runs) == 1:
             return None
-        kind = self._observed.metrics[metric]
         baseline = self._baselines.get(metric)
-        why = "" if baseline else self._without_baseline(metric)
-        variables: dict[str, float] = {}
-        holds = None
-        if baseline:
-            variables = variance_variables(value, baseline, kind) | self._chances(host, metric, baseline)
-            if criterion.uses(NOISE_CHANCE):
-                variables |= self._noise_chance(host, metric, baseline)
-            if criterion.uses(LEAST_WORSE):
-                variables |= self._least_worse(host, metric, baseline)
-            if kind.relativity not in SIGNS and criterion.names.keys() & _SIDED:
-                self._notes[rule.name]["neither more nor less is better"] += 1
-                return None
-            why = next((why for name, why in _NEEDED if criterion.uses(name) and name not in variables), "")
-            if not why:
-                holds = criterion.holds(variables)
-                why = "the criterion has no value" if holds is None else ""
-                if holds is False and criterion.uses(CHANCE) and (vague := self._vague(host, baseline, kind)):
-                    why = f"{metric}: {vague}"
-        if why:
-            if not of_runs:
-                self._left(rule, host, metric, why)
+        found = (
+            self._compared(rule, criterion, host, metric, baseline)
+            if baseline
+            else self._without_baseline(metric)
+        )
+        if not isinstance(found, str):
+            return found
+        if not of_runs:
+            self._left(rule, host, metric, found)
+        return None
+
+    def _compared(
+        self, rule: Rule, criterion: Criterion, host: str, metric: str, baseline: Baseline
+    ) -> Defect | bool | str | None:
+        """Compare a host's values with the baseline. A text is the reason why they cannot be judged."""
+        kind, runs = self._observed.metrics[metric], self._observed.hosts[host][metric]
+        if not _has_sides(criterion, kind):
+            self._notes[rule.name]["neither more nor less is better"] += 1
             return None
-        if not (holds and baseline):
-            return holds
-        z = variables.get("z")
+        variables = self._variables(criterion, host, metric, baseline)
+        for name, why in _NEEDED:
+            if criterion.uses(name) and name not in variables:
+                return why
+        holds = criterion.holds(variables)
+        if holds is None:
+            return "the criterion has no value"
+        if not holds:
+            vague = self._vague(host, baseline, kind) if criterion.uses(CHANCE) else ""
+            return f"{metric}: {vague}" if vague else False
+        z, value = variables.get("z"), statistics.median(runs)
         if criterion.uses(WORST) or criterion.uses(WORST_CHANCE):
             value = _worst(runs, kind)
             variables = variance_variables(value, baseline, kind)
@@ -314,50 +315,64 @@ class _Judge:
         why = self._reasons.get(metric)
         return f"{metric}: {why}" if why else "there is no baseline"
 
-    def _chances(self, host: str, metric: str, baseline: Baseline) -> dict[str, float]:
-        """Return the probability that a healthy host deviates this much, over all judged values."""
-        kind, found = self._observed.metrics[metric], {}
-        values = self._observed.hosts[host][metric]
-        sign = SIGNS.get(kind.relativity, 0)
-        middle = statistics.median(values)
-        tail = baseline.sample.tail(middle, host, sign) if baseline.sample else None
-        if tail is not None:
-            found[CHANCE] = min(1.0, tail * self.family.medians)
-        if sign and len(values) > 1:
-            worst = _worst(values, kind)
-            worse = variance_variables(worst, baseline, kind).get("worse")
-            if worse is not None:
-                found[WORST] = worse
-            tail = baseline.runs.tail(worst, host, sign) if baseline.runs else None
-            if tail is not None:
-                found[WORST_CHANCE] = min(1.0, 2 * tail * self.family.runs)
+    def _variables(
+        self, criterion: Criterion, host: str, metric: str, baseline: Baseline
+    ) -> dict[str, float]:
+        """Return the variables that a criterion can use for a host; those that are unknown are absent."""
+        kind, runs = self._observed.metrics[metric], self._observed.hosts[host][metric]
+        found = variance_variables(statistics.median(runs), baseline, kind)
+        for name, variable in (
+            (CHANCE, self._chance),
+            (NOISE_CHANCE, self._noise_chance),
+            (WORST, _worse_of_worst),
+            (WORST_CHANCE, self._worst_chance),
+            (LEAST_WORSE, self._least_worse),
+        ):
+            if criterion.uses(name) and (value := variable(host, runs, baseline, kind)) is not None:
+                found[name] = value
         return found
 
-    def _noise_chance(self, host: str, metric: str, baseline: Baseline) -> dict[str, float]:
-        """Return the probability that noise of any shape explains the host's runs, over all judged values."""
-        sign = SIGNS.get(self._observed.metrics[metric].relativity)
-        if not (sign and baseline.runs):
-            return {}
-        tail = baseline.runs.noise_tail(self._observed.hosts[host][metric], host, sign, baseline.value)
-        if tail is None:
-            return {}
-        dropped = len(baseline.dropped) if host in baseline.dropped else 1
-        return {NOISE_CHANCE: min(1.0, tail * self.family.pairs * dropped)}
+    def _chance(self, host: str, runs: Sequence[float], baseline: Baseline, kind: MetricKind) -> float | None:
+        """Return the probability that a healthy host deviates this much, over all judged values."""
+        if not baseline.sample:
+            return None
+        tail = baseline.sample.tail(statistics.median(runs), host, SIGNS.get(kind.relativity, 0))
+        return None if tail is None else min(1.0, tail * self.family.medians)
 
-    def _least_worse(self, host: str, metric: str, baseline: Baseline) -> dict[str, float]:
+    def _worst_chance(
+        self, host: str, runs: Sequence[float], baseline: Baseline, kind: MetricKind
+    ) -> float | None:
+        """Return the probability that a healthy host has a run this bad, over all judged runs."""
+        if not baseline.runs:
+            return None
+        tail = baseline.runs.tail(_worst(runs, kind), host, SIGNS[kind.relativity])
+        return None if tail is None else min(1.0, 2 * tail * self.family.runs)
+
+    def _noise_chance(
+        self, host: str, runs: Sequence[float], baseline: Baseline, kind: MetricKind
+    ) -> float | None:
+        """Return the probability that noise of any shape explains the host's runs, over all judged values."""
+        if not baseline.runs:
+            return None
+        tail = baseline.runs.noise_tail(runs, host, SIGNS[kind.relativity], baseline.value)
+        dropped = len(baseline.dropped) if host in baseline.dropped else 1
+        return None if tail is None else min(1.0, tail * self.family.pairs * dropped)
+
+    def _least_worse(
+        self, host: str, runs: Sequence[float], baseline: Baseline, kind: MetricKind
+    ) -> float | None:
         """Return the loss that noise between runs cannot explain, as a share, over all judged values."""
-        sign = SIGNS.get(self._observed.metrics[metric].relativity)
-        if not (sign and baseline.runs and baseline.value):
-            return {}
-        runs, tail = self._observed.hosts[host][metric], ALPHA / self.family.pairs
-        least = baseline.runs.least_distance(runs, host, sign, tail)
-        return {} if least is None else {LEAST_WORSE: least / abs(baseline.value)}
+        if not (baseline.runs and baseline.value):
+            return None
+        tail = ALPHA / self.family.pairs
+        least = baseline.runs.least_distance(runs, host, SIGNS[kind.relativity], tail)
+        return None if least is None else least / abs(baseline.value)
 
     def _vague(self, host: str, baseline: Baseline, kind: MetricKind) -> str:
         """Return why a host that is not an outlier is still not known to be well; empty if it is."""
         if baseline.humps or not (baseline.sample and baseline.value and kind.relativity in SIGNS):
             return baseline.humps
-        least = baseline.sample.least_seen(host, ALPHA / max(1, self.family.medians))
+        least = baseline.sample.least_seen(host, ALPHA / self.family.medians)
         if least is None or least <= _COARSE * abs(baseline.value):
             return ""
         return f"the hosts differ so much that one {_COARSE:.0%} worse would not be noticed"
@@ -401,9 +416,20 @@ class _Judge:
         return tuple(lines)
 
 
-def _worst(values: Sequence[float], kind: MetricKind) -> float:
+def _has_sides(criterion: Criterion, kind: MetricKind) -> bool:
+    """Return True unless a criterion needs the bad side of a metric that has none."""
+    return kind.relativity in SIGNS or not any(map(criterion.uses, _SIDED))
+
+
+def _worst(runs: Sequence[float], kind: MetricKind) -> float:
     """Return the worst of several values of a metric that has a good and a bad side."""
-    return max(values) if SIGNS[kind.relativity] > 0 else min(values)
+    sign = SIGNS[kind.relativity]
+    return sign * max(sign * value for value in runs)
+
+
+def _worse_of_worst(_: str, runs: Sequence[float], baseline: Baseline, kind: MetricKind) -> float | None:
+    """Return the distance of the worst run as a share of the baseline, on the bad side."""
+    return variance_variables(_worst(runs, kind), baseline, kind).get("worse")
 
 
 def _metrics(rule: Rule, observed: Observations) -> tuple[str, ...]:

@@ -137,7 +137,7 @@ def _place(document: Document, label: str) -> tuple[Path, bool]:
     """Return the path of the rules, and True if they are SuperBench's."""
     content = document.data if isinstance(document.data, dict) else {}
     if _SUPERBENCH not in content:
-        _known_keys(content, ("rules",), _where(document, label, ()))
+        _known_keys(content, ("rules",), label)
         return ("rules",), False
     where = _where(document, label, (_SUPERBENCH,))
     _known_keys(content, ("version", _SUPERBENCH), where)
@@ -152,7 +152,7 @@ def _place(document: Document, label: str) -> tuple[Path, bool]:
     return (_SUPERBENCH, "rules"), True
 
 
-def _known_keys(content: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+def _known_keys(content: Mapping[str, Any], known: Sequence[str], where: str = "") -> None:
     if unknown := [key for key in content if key not in known]:
         raise UsageError(
             f"the key {unknown[0]!r} is not known", where=where, remedy=did_you_mean(unknown[0], known)
@@ -168,7 +168,7 @@ def _rule(name: str, values: object, before: Sequence[Rule], *, superbench: bool
     known = _KEYS if superbench else _OWN_KEYS
     if not isinstance(values, dict):
         raise UsageError("it has no keys", remedy=f"a rule has {', '.join(known)}")
-    _known_keys(values, known, "")
+    _known_keys(values, known)
     is_stored, is_suspicion = (_flag(values, key) for key in ("store", "suspect"))
     if is_stored and is_suspicion:
         raise UsageError("a stored rule does not judge hosts by itself", remedy="leave suspect out")
@@ -206,7 +206,7 @@ def _function(values: Mapping[str, Any], *, is_stored: bool) -> Function:
     if name not in known:
         raise UsageError(
             "there is no function" if name is None else f"there is no function {name!r}",
-            remedy=did_you_mean(str(name or ""), known),
+            remedy=did_you_mean(str(name), known),
         )
     return Function(name)
 

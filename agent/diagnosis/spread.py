@@ -7,6 +7,7 @@ import statistics
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ class Sample:
         distance = value - mean
         scale = deviation * math.sqrt(1 + 1 / hosts)
         t = distance / scale if scale else math.copysign(math.inf, distance) if distance else 0.0
-        return t_tail(sign * t, hosts - 1) if sign else min(1.0, 2 * t_tail(abs(t), hosts - 1))
+        return t_tail(sign * t, hosts - 1) if sign else 2 * t_tail(abs(t), hosts - 1)
 
     def noise_tail(self, runs: Sequence[float], host: str, sign: int, centre: float) -> float | None:
         """Return the probability that noise of any shape makes most runs of a host this bad.
@@ -177,7 +178,7 @@ class Sample:
         if count < _LEAST_TO_SPREAD or least is None or greatest is None:
             return None
         furthest = max(abs(least - centre), abs(greatest - centre)) * (1 + (_FEW / count) ** 2)
-        worst_other = sign * ((least if sign < 0 else greatest) - centre)
+        worst_other = max(sign * (least - centre), sign * (greatest - centre))
         distances = sorted((sign * (value - centre) for value in runs), reverse=True)
         found = [1.0]
         numbers = {len(runs) // 2 + 1, len(runs)}
@@ -186,12 +187,13 @@ class Sample:
             distance = distances[number - 1]
             if distance <= 0:
                 continue
-            worse = 0 if distance > worst_other else count
-            if worse and others:
+            if others:
                 worse = sum(sign * (value - centre) >= distance for value in others)
+            else:
+                worse = 0 if distance > worst_other else count
             tail = _hypergeometric_tail(number, len(runs), number + worse, len(runs) + count)
-            if number == len(runs) and distance > furthest:
-                tail *= (furthest / distance) ** (index * number)
+            if number == len(runs):
+                tail *= min(1.0, furthest / distance) ** (index * number)
             found.append(tail * len(numbers))
         return min(found)
 
@@ -217,11 +219,7 @@ class Sample:
         if len(others) < _LEAST_TO_SPREAD or not freedom:
             return None
         means = [statistics.fmean(own) for own in others]
-        squares = sum(
-            (value - mean) ** 2
-            for own, mean in zip((runs, *others), (statistics.fmean(runs), *means), strict=True)
-            for value in own
-        )
+        squares = sum(map(_squares, (runs, *others)))
         shares = 1 / len(runs) + sum(1 / len(own) for own in others) / len(others) ** 2
         distance = sign * (statistics.fmean(runs) - statistics.fmean(means))
         return distance - t_limit(tail, freedom) * math.sqrt(squares / freedom * shares)
@@ -254,6 +252,12 @@ def sample_of(values: Mapping[str, Sequence[float]]) -> Sample:
     every = [value for own in values.values() for value in own]
     deviation = statistics.stdev(every) if len(every) > 1 else 0.0
     return Sample(statistics.fmean(every), deviation, len(values), len(every), min(every), max(every), values)
+
+
+def _squares(values: Sequence[float]) -> float:
+    """Return the sum of the squares of the distances from the mean."""
+    mean = statistics.fmean(values)
+    return sum((value - mean) ** 2 for value in values)
 
 
 def _hypergeometric_tail(found: int, drawn: int, marked: int, count: int) -> float:
@@ -290,8 +294,6 @@ def outliers(values: Collection[float], hosts: int) -> list[float]:
         taken.append(value)
         total, squares = total - (value - centre), squares - (value - centre) ** 2
         count = len(left)
-        if count < _LEAST_TO_SPREAD:
-            break
         variance = max(0.0, squares - total**2 / count) / (count - 1)
         distance = abs(value - centre - total / count)
         scale = math.sqrt(variance * (1 + 1 / count))
@@ -312,16 +314,14 @@ def two_humps(values: Collection[float]) -> tuple[list[float], list[float]] | No
     count = len(ordered)
     if count < min(_HUMPS):
         return None
-    mean = statistics.fmean(ordered)
-    total = sum((value - mean) ** 2 for value in ordered)
+    mean, total = statistics.fmean(ordered), _squares(ordered)
     if not total:
         return None
-    best, at, running = 0.0, 1, 0.0
-    for number in range(1, count):
-        running += ordered[number - 1] - mean
-        between = running**2 / number + running**2 / (count - number)
-        if between > best:
-            best, at = between, number
+    running = accumulate(value - mean for value in ordered[:-1])
+    best, at = max(
+        (distance**2 / number + distance**2 / (count - number), number)
+        for number, distance in enumerate(running, 1)
+    )
     lower, upper = ordered[:at], ordered[at:]
     between_centres = statistics.fmean(upper) - statistics.fmean(lower)
     is_wide = between_centres > _LEAST_BETWEEN * abs(statistics.median(ordered))
@@ -331,8 +331,7 @@ def two_humps(values: Collection[float]) -> tuple[list[float], list[float]] | No
 def _humps_limit(count: int) -> float:
     """Return the limit of the cluster index, between two known numbers of hosts on a straight line."""
     known, limits = list(_HUMPS), list(_HUMPS.values())
-    if count >= known[-1]:
-        return limits[-1]
+    count = min(count, known[-1])
     after = bisect_left(known, count)
     if known[after] == count:
         return limits[after]

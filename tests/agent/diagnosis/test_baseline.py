@@ -90,6 +90,15 @@ def test_why_a_metric_has_no_baseline() -> None:
     assert find_baselines(observe([], ["a"])) == {}
 
 
+def test_a_baseline_needs_more_than_half_of_the_hosts() -> None:
+    rules = read_rules("rules: {n: {function: variance, criteria: abs(x) > 0.1, metrics: ['*']}}", "r")
+    values = [80.0, 82.0, 118.0, 120.0, 99.0, 100.0, 100.0, 101.0]
+    assert find_baselines(observe(fleet(*values)), rules) == {"m": "4 of 8 hosts stand apart from the others"}
+    (baseline,) = find_baselines(observe(fleet(*values, 100.0)), rules).values()
+    assert isinstance(baseline, Baseline)
+    assert (baseline.hosts, baseline.dropped) == (5, ("h0", "h1", "h2", "h3"))
+
+
 @pytest.mark.parametrize(("unit", "told"), [("s", " s"), (None, "")])
 def test_two_humps_are_told_with_their_numbers(unit: str | None, told: str) -> None:
     observed = observe(fleet(200, 200, 200, 100, 100, 100, 100, 200, 200, unit=unit))

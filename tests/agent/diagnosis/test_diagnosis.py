@@ -19,7 +19,7 @@ from agent.diagnosis.diagnosis import HostState
 from agent.diagnosis.judging import diagnose
 from agent.diagnosis.observations import Measured, Observations, observe
 from agent.diagnosis.rules import default_rules, read_rules
-from agent.diagnosis.spread import Sample, sample_of, t_limit, t_tail
+from agent.diagnosis.spread import Sample, t_limit, t_tail
 from agent.diagnosis.table import rows, to_markdown
 
 if TYPE_CHECKING:
@@ -428,48 +428,6 @@ def test_single_runs_with_heavy_tails_make_few_hosts_sick(
     ]
     assert sum(HostState.SICK in states for states in found) <= 0.05 * fleets
     assert any(HostState.SUSPECT in states for states in found)
-
-
-@pytest.mark.parametrize(
-    ("runs", "tail"),
-    [
-        # Of the 10 ways to draw 2 of 5 runs, 1 has the 2 worst, 3 have 2 of the 3 worst.
-        ((1, 1.5), 1 / 10),
-        ((1, 2.5), 3 / 10),
-        # The furthest of 3 other runs is 7 off. These two are twice as far as noise reaches.
-        ((7 - 2 * 7 * (1 + 2**2),) * 2, 1 / 10 / 2**6),
-        ((8,), 1),
-    ],
-)
-def test_the_chance_that_noise_makes_runs_this_bad(runs: tuple[float, ...], tail: float) -> None:
-    sample = sample_of({"a": (2, 9), "b": (14,)})
-    assert sample.noise_tail(runs, "c", -1, 7) == pytest.approx(tail)
-    of_file = Sample(0, 0, 2, 3, 2, 14)
-    assert of_file.noise_tail(runs, "c", -1, 7) == pytest.approx(tail if runs[-1] < 2 else 1)
-    assert Sample(0, 0, 2).noise_tail(runs, "c", -1, 7) is None
-
-
-@pytest.mark.parametrize(
-    ("runs", "least"),
-    [
-        # The spread between runs is 1 with 6 degrees of freedom; t(0.05) is 1.943.
-        ((89, 90, 91), 100 - 90 - 1.943180 * math.sqrt(1 / 3 + 1 / 6)),
-        ((109, 110, 111), 100 - 110 - 1.943180 * math.sqrt(1 / 3 + 1 / 6)),
-        # A single run adds nothing to the spread, and counts for one: 4 degrees of freedom.
-        ((90,), 100 - 90 - 2.131847 * math.sqrt(1 + 1 / 6)),
-    ],
-)
-def test_the_distance_that_noise_between_runs_cannot_explain(runs: tuple[float, ...], least: float) -> None:
-    sample = sample_of({"a": (98, 99, 100), "b": (100, 101, 102), "c": (1, 2, 3)})
-    assert sample.least_distance(runs, "c", -1, 0.05) == pytest.approx(least, rel=1e-5)
-    mirrored = sample_of({"a": (-98, -99, -100), "b": (-100, -101, -102)})
-    assert mirrored.least_distance([-run for run in runs], "c", 1, 0.05) == pytest.approx(least, rel=1e-5)
-
-
-def test_without_repeats_or_two_other_hosts_there_is_no_such_distance() -> None:
-    assert sample_of({"a": (1,), "b": (2,)}).least_distance((3,), "c", 1, 0.05) is None
-    assert sample_of({"a": (1, 2), "c": (2, 3)}).least_distance((3, 4), "c", 1, 0.05) is None
-    assert Sample(0, 1, 4, 12).least_distance((3, 4), "c", 1, 0.05) is None
 
 
 @pytest.mark.parametrize("relativity", [HIGHER, Relativity.LOWER])

@@ -1,9 +1,11 @@
 """The sources of a diagnosis (runs, fleet runs, files of records), and the two commands that use them."""
 
 import json
+import locale
 import random
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,10 @@ import pytest
 
 from agent.cli.main import main
 from agent.core.errors import ExitCode, UsageError
-from agent.diagnosis.reading import read_observations
-from agent.store.documents import CasePart, RunDocument
+from agent.core.records import Relativity
+from agent.diagnosis.observations import MetricKind
+from agent.diagnosis.reading import read_observations, read_text
+from agent.store.documents import CasePart, FleetDocument, RunDocument
 from agent.store.journal import Journal
 from agent.store.results import JOURNAL
 
@@ -72,19 +76,66 @@ def test_a_last_line_that_was_cut_is_left_out(tmp_path: Path) -> None:
     assert read_observations([file]).hosts == {"a": {SPEED: (5.0,)}}
 
 
+def test_a_record_that_is_read_twice_counts_once(tmp_path: Path) -> None:
+    files = [tmp_path / "one.jsonl", tmp_path / "two.jsonl"]
+    for file in files:
+        file.write_text(_record("a", 5) + _record("a", 6, 2), encoding="utf-8")
+    assert read_observations(files).hosts == {"a": {SPEED: (5.0, 6.0)}}
+    without_id = _record("a", 5).replace('"record_id": 1, ', "")
+    for file in files:
+        file.write_text(without_id * 2, encoding="utf-8")
+    assert read_observations([*files, files[0]]).hosts == {"a": {SPEED: (5.0,) * 4}}
+
+
+def test_a_metric_keeps_its_properties(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    file.write_bytes(_record("aZ", 5, verbosity=3).encode().replace(b"Z", b"\xff"))
+    observed = read_observations([file])
+    assert observed.metrics == {SPEED: MetricKind("tokens/s", Relativity.HIGHER, 3)}
+    assert list(observed.hosts) == ["a\ufffd"], "a damaged character hides no record"
+
+
+def test_a_fleet_file_that_is_damaged_is_named(tmp_path: Path) -> None:
+    fleet = _fleet_run(tmp_path / "fleet", {"a": 5.0})
+    (fleet / "fleet.json").write_text("{", encoding="utf-8")
+    with pytest.raises(UsageError) as of_file:
+        FleetDocument.read(fleet)
+    with pytest.raises(UsageError) as caught:
+        read_observations([fleet])
+    place = of_file.value.where
+    assert place
+    assert (caught.value.message, caught.value.where) == (of_file.value.message, place)
+    assert caught.value.remedy == "vcagent fleet resume writes it again"
+
+
+def test_records_of_two_runs_are_kept_apart(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    file.write_text(_record("a", 5) + _record("a", 6, run_id="another"), encoding="utf-8")
+    assert read_observations([file]).hosts == {"a": {SPEED: (5.0, 6.0)}}
+
+
+def test_hosts_without_records_are_known(tmp_path: Path) -> None:
+    fleet = _fleet_run(tmp_path / "fleet", {"a": 5.0}, unreached=("lost",))
+    assert list(read_observations([fleet], ["known"]).hosts) == ["a", "known", "lost"]
+
+
 def test_the_rounds_of_a_run_are_repeats_of_one_case(tmp_path: Path) -> None:
     """Name the case of the second round with #2, and another case of the first round too."""
     fleet = _fleet_run(tmp_path / "fleet", {"a": 5.0, "b": 7.0})
     with (fleet / "metrics.jsonl").open("a", encoding="utf-8") as file:
         file.write(_record("a", 6, 2, scenario="bench/Offline/performance#2"))
         file.write(_record("b", 8, 2, scenario="bench/Offline/performance#2"))
+        file.write(_record("b", 9, 3, scenario="bench/Offline/performance#3"))
+        file.write(_record("c", 8, 2, scenario="bench/Offline/performance#2"))
     for host, second in (("a", "2:actions[0]/run"), ("b", "1:actions[1]/run")):
         steps = {"bench/Offline/performance": "1:actions[0]/run", "bench/Offline/performance#2": second}
         cases = [CasePart.model_validate({"scenario": name, "step": step}) for name, step in steps.items()]
         RunDocument(run_id=f"run-{host}", cases=cases).write(fleet / "hosts" / host)
     assert read_observations([fleet]).hosts == {
         "a": {SPEED: (5.0, 6.0)},
-        "b": {SPEED: (7.0,), SPEED.replace("/tokens", "#2/tokens"): (8.0,)},
+        "b": {SPEED: (7.0,)}
+        | {SPEED.replace("/tokens", f"#{number}/tokens"): (6.0 + number,) for number in (2, 3)},
+        "c": {SPEED.replace("/tokens", "#2/tokens"): (8.0,)},
     }
 
 
@@ -97,29 +148,69 @@ def test_superbench_results_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{}\n", "jsonl:2"),
-        ("5\n", "not a record"),
-        ("nonsense\n", "not a record"),
-        (_record("a", "fast"), "not a record"),
-        (_record("a", float("nan")), "not a record"),
-        (_record("a", 1, relativity="Up"), "not a record"),
-        (_record("a", 10**400), "not a record"),
-        ("[" * 100_000 + "\n", "not a record"),
+        ("{}\n", "KeyError: 'node'"),
+        ("5\n", "TypeError: "),
+        ("nonsense\n", "JSONDecodeError: "),
+        (_record("a", "fast"), "ValueError: tokens_per_second is 'fast'"),
+        (_record("a", float("nan")), "ValueError: tokens_per_second is nan"),
+        (_record("a", 1, relativity="Up"), "ValueError: 'Up' is not a valid Relativity"),
+        pytest.param(_record("a", 10**400), "OverflowError: ", id="huge"),
+        pytest.param("[" * 100_000 + "\n", "RecursionError: ", id="nested"),
     ],
 )
 def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str, message: str) -> None:
     file = tmp_path / "metrics.jsonl"
     file.write_text(_record("a", 5) + line, encoding="utf-8")
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError) as caught:
         read_observations([file])
+    assert caught.value.message.startswith(f"this is not a record: {message}")
+    assert caught.value.where == f"{file}:2"
+    remedy = "metrics.jsonl of a run is read, and results-summary.jsonl of SuperBench"
+    assert caught.value.remedy == remedy
 
 
 def test_where_there_are_no_records_that_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no"):
+    file = tmp_path / "metrics.jsonl"
+    with pytest.raises(UsageError) as caught:
         read_observations([tmp_path])
-    (tmp_path / "metrics.jsonl").touch()
-    with pytest.raises(UsageError, match="no records in"):
-        read_observations([tmp_path])
+    assert caught.value.message == f"there is no {file}"
+    remedy = "name the folder of a run or fleet run, such as results/fleet/latest, or a file of records"
+    assert caught.value.remedy == remedy
+    file.touch()
+    with pytest.raises(UsageError) as caught:
+        read_observations([tmp_path, file])
+    assert caught.value.message == f"there are no records in {tmp_path}, {file}"
+    assert caught.value.remedy == "name the folders of runs that came to their end"
+
+
+@pytest.fixture
+def _ascii_locale() -> Iterator[None]:
+    before = locale.setlocale(locale.LC_CTYPE)
+    locale.setlocale(locale.LC_CTYPE, "C")
+    yield
+    locale.setlocale(locale.LC_CTYPE, before)
+
+
+@pytest.mark.usefixtures("_ascii_locale")
+def test_files_are_utf_8_in_every_locale(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    file.write_bytes(_record("aZ", 5).replace("Z", "é").encode())
+    assert "aé" in read_text(file)
+    assert list(read_observations([file]).hosts) == ["aé"]
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    for content in (None, b"\xff"):
+        if content:
+            file.write_bytes(content)
+        with pytest.raises(UsageError) as caught:
+            read_text(file)
+        assert caught.value.message.startswith(f"{file} cannot be read: ")
+    unreadable = Path("/proc/self/mem")
+    with pytest.raises(UsageError) as caught:
+        read_observations([unreadable])
+    assert caught.value.message.startswith(f"{unreadable} cannot be read: ")
 
 
 def test_the_slow_host_of_a_fleet_is_named(

@@ -131,6 +131,7 @@ def own(rule: str, more: str = "") -> str:
 JUDGED = "function: value, criteria: x > 1, metrics: [m]"
 AFTER = "  b: {function: multi_rules, criteria: 'CRITERIA'}"
 PLACE = "rules.yaml:2"
+NO_NAMES = "rule a: metrics is a list of names or patterns"
 
 
 def after(criteria: str, stored: str = f"{JUDGED}, store: true") -> str:
@@ -140,6 +141,7 @@ def after(criteria: str, stored: str = f"{JUDGED}, store: true") -> str:
 @pytest.mark.parametrize(
     ("text", "where", "message", "remedy"),
     [
+        ("rules:\n  a: 1\n  a: 2", "rules.yaml:3", "rules.a: stands twice", "the first is in line 2"),
         ("rules: 5", "rules.yaml:1", "there are no rules", "they stand below rules:, by name"),
         ("[]", "rules.yaml", "there are no rules", "they stand below rules:, by name"),
         ("superbench: 5", "rules.yaml:1", "there are no rules", "they stand below rules:, by name"),
@@ -212,13 +214,23 @@ def after(criteria: str, stored: str = f"{JUDGED}, store: true") -> str:
         (
             own("function: value, criteria: x > 1"),
             PLACE,
-            "rule a: metrics is a list of names or patterns",
+            NO_NAMES,
             None,
+        ),
+        *(
+            (own(f"function: value, criteria: x > 1, metrics: {metrics}"), PLACE, NO_NAMES, None)
+            for metrics in ("[]", "5", "{m: 1}", "''", "[5]")
+        ),
+        (
+            _superbench("function: value; criteria: lambda x:x>0; categories: C; metrics: b/m; verbosity: 1"),
+            "rules.yaml:3",
+            "rule r: the key 'verbosity' is not known",
+            "known: categories, criteria, function, metrics, store",
         ),
         (
             own("function: value, criteria: x > 1, metrics: [m, '']"),
             PLACE,
-            "rule a: metrics is a list of names or patterns",
+            NO_NAMES,
             None,
         ),
         (
@@ -267,6 +279,16 @@ def test_a_refusal_names_place_cause_and_remedy(
     error = caught.value
     assert (error.message, error.where) == (message, where)
     assert remedy is None or error.remedy == remedy
+
+
+def test_all_keys_that_stand_twice_are_told() -> None:
+    with pytest.raises(UsageError) as caught:
+        read_rules("rules:\n  a: 1\n  a: 2\n  b: 1\n  b: 2", "rules.yaml")
+    assert (caught.value.message, len(caught.value.details)) == ("2 problems", 2)
+
+
+def test_rules_are_yaml_whatever_the_name_of_their_file() -> None:
+    assert [rule.name for rule in read_rules(own(JUDGED), "rules.json")] == ["a"]
 
 
 def test_every_key_of_a_rule() -> None:
