@@ -100,9 +100,9 @@ def _facts(log: DetailLog, summary: SummaryLog) -> Iterator[str]:
     for key, number in summary.numbers.items():
         logged = log.values.get(key)
         if key in log.not_finite:
-            yield f"{key} is {number:g} and not a finite number"
+            yield f"{key} is {number} and not a finite number"
         elif logged is not None and not _same(number, logged, summary.halves.get(key, 0.0)):
-            yield f"{key} is {number:g} and {str(logged)[:_SHOWN]}"
+            yield f"{key} is {number} and {str(logged)[:_SHOWN]}"
 
 
 def _one_sided(log: DetailLog, summary: SummaryLog) -> Iterator[str]:
@@ -157,8 +157,8 @@ def contradictions(log: DetailLog) -> Iterator[str]:
         if value is None or overflowed(log, mean):
             continue
         if (low is not None and value < low) or (high is not None and value > high):
-            bounds = " to ".join(f"{bound:g}" for bound in (low, high) if bound is not None)
-            yield f"{mean} is {value:g}, beyond {bounds} ({most})"
+            bounds = " to ".join(f"{bound:.15g}" for bound in (low, high) if bound is not None)
+            yield f"{mean} is {value:.15g}, beyond {bounds} ({most})"
     yield from _estimates(log)
     yield from impossible(log)
 
@@ -170,7 +170,7 @@ def _out_of_order(number_of: Callable[[str], float | None]) -> Iterator[str]:
         found = [(key, number) for key in keys if (number := number_of(key)) is not None]
         for (key, number), (other, larger) in pairwise(found):
             if number > larger:
-                yield f"{key} is {number:g}, more than {other}, {larger:g}"
+                yield f"{key} is {number:.15g}, more than {other}, {larger:.15g}"
 
 
 def _estimates(log: DetailLog) -> Iterator[str]:

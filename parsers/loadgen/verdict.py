@@ -133,7 +133,7 @@ def _broken(log: DetailLog, summary: SummaryLog | None, missing: list[str]) -> I
     """Yield the reasons why the logs do not contain a result."""
     if missing:
         yield _cut(log, missing)
-    if (more := log.repeated()) or log.runs > 1:
+    if more := log.repeated():
         yield _several("this log", log.runs, list(more))
     if summary is not None and (lines := repeated_lines(summary)):
         yield _several("the summary", max(summary.titles, 2), lines)
@@ -167,9 +167,9 @@ def _cut(log: DetailLog, missing: list[str]) -> Reason:
 
 
 def _several(where: str, runs: int, twice: list[str]) -> Reason:
-    more = f", {', '.join(twice[:_SHOWN])} more than once" if twice else ""
     return Reason(
-        f"several runs in {where} ({runs}){more}: results and settings may belong to different runs",
+        f"several runs in {where} ({runs}), {', '.join(twice[:_SHOWN])} more than once: "
+        "results and settings may belong to different runs",
         "give each run a folder of its own, and do not append logs to each other",
         code="several_runs",
     )
@@ -193,8 +193,9 @@ def _errors(log: DetailLog, summary: SummaryLog | None, other_codes: list[str]) 
         yield Reason(f"{verdict} holds the error {text!r} ({times})", remedy, code="errors")
     told = max(log.number("num_errors") or 0, (summary.errors or 0) if summary is not None else 0)
     if told > log.errors.count:
-        more = f", but {log.errors.count} of them are in the detail log" if log.errors.count else ""
-        yield Reason(f"LoadGen counted {told:g} errors{more}", "see the detail log", code="errors")
+        text = f"LoadGen counted {count_of(int(told), 'error')}"
+        text += f", but {log.errors.count} of them are in the detail log" if log.errors.count else ""
+        yield Reason(text, "see the detail log", code="errors")
 
 
 def _tokens(log: DetailLog) -> Iterator[Reason]:
@@ -214,7 +215,7 @@ def _limits(log: DetailLog, asked: Mapping[str, Value]) -> Iterator[Reason]:
     """Yield limits that no benchmark has: LoadGen's fallbacks, or limits longer than any."""
     if log.scenario != "Server":
         return
-    names = {str(name).rsplit(".", 1)[-1] for name in asked}
+    names = {str(name).rpartition(".")[2] for name in asked}
     limits = [log.number("effective_target_latency_ns")]
     if log.token_latencies:
         limits = [log.number(f"requested_server_{name}_latency") for name in ("ttft", "tpot")]
