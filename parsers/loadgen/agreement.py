@@ -156,9 +156,10 @@ def contradictions(log: DetailLog) -> Iterator[str]:
         value, low, high = log.number(mean), log.number(least), log.number(most)
         if value is None or overflowed(log, mean):
             continue
-        if (low is not None and value < low) or (high is not None and value > high):
-            bounds = " to ".join(f"{bound:.15g}" for bound in (low, high) if bound is not None)
-            yield f"{mean} is {value:.15g}, beyond {bounds} ({most})"
+        if low is not None and value < low:
+            yield f"{mean} is {value:.15g}, less than {least}, {low:.15g}"
+        if high is not None and value > high:
+            yield f"{mean} is {value:.15g}, more than {most}, {high:.15g}"
     yield from _estimates(log)
     yield from impossible(log)
 

@@ -58,9 +58,10 @@ def _offline(log: DetailLog) -> Iterator[str]:
     if rate and longest_ns and most:
         samples = rate * longest_ns / _NS
         if not least * (1 - _TOLERANCE) <= samples <= most * (1 + _TOLERANCE):
+            sent = f"{least:.15g}" if least == most else f"{least:.15g} to {most:.15g}"
             yield (
                 f"result_samples_per_second is {rate:g}, which is {samples:.4g} samples in the longest "
-                f"latency, {longest_ns / _NS:.4g} s; {least:g} were sent"
+                f"latency, {longest_ns / _NS:.4g} s; {sent} were sent"
             )
     yield from _few_tokens(rate, log.number("result_tokens_per_second"), "result_tokens_per_second")
 

@@ -100,6 +100,11 @@ def foreign_records(log: DetailLog) -> list[str]:
 
 def summary_gaps(summary: SummaryLog, version: Version) -> list[str]:
     """Return the lines that the summary of a performance run lacks."""
+    return [*dict.fromkeys(_lacking(summary, version))]
+
+
+def _lacking(summary: SummaryLog, version: Version) -> list[str]:
+    """Return the same lines, once for each check that needs them."""
     said = summary.names()
     missing = [] if summary.titles else ["its title"]
     missing += [] if summary.scenario else ["its scenario"]
@@ -176,6 +181,6 @@ def fitting_version(summary: SummaryLog) -> Version:
     versions = [version for version in epochs() if version < _COMPLETED_IS_FIRST or not is_old]
 
     def faults(version: Version) -> int:
-        return len(summary_gaps(summary, version)) + len(foreign_lines(summary, version))
+        return len(_lacking(summary, version)) + len(foreign_lines(summary, version))
 
     return min(versions, key=faults)

@@ -1,0 +1,46 @@
+"""Each gap and contradiction of a run's logs in full (numbers.yaml)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from parsers.loadgen.agreement import contradictions, differences
+from parsers.loadgen.whole import (
+    foreign_lines,
+    foreign_records,
+    gaps,
+    malformed,
+    repeated_lines,
+    summary_gaps,
+)
+from tests.parsers.loadgen.changed_runs import changed_run
+
+CASES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("numbers.yaml").read_text())
+
+
+def findings(case: dict[str, Any]) -> dict[str, list[str]]:
+    """Return what is wrong with the logs of a case, by the check that finds it."""
+    log, summary = changed_run(case)
+    found = {
+        "contradictions": list(contradictions(log)),
+        "gaps": gaps(log, summary if "files" in case else None),
+        "malformed": malformed(log),
+        "foreign_records": foreign_records(log) if log.version_parts else [],
+    }
+    if "files" in case:
+        found |= {
+            "differences": differences(log, summary),
+            "summary_gaps": summary_gaps(summary, log.version_parts),
+            "foreign_lines": foreign_lines(summary, log.version_parts) if summary.scenario else [],
+            "repeated_lines": repeated_lines(summary),
+        }
+    return {check: texts for check, texts in found.items() if texts}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_logs_have_these_gaps_and_contradictions(name: str) -> None:
+    assert findings(CASES[name]) == CASES[name].get("found", {})
