@@ -143,7 +143,7 @@ def _latency_limits(log: DetailLog) -> Iterator[Reason]:
             text = f"latency constraint missed: {told}".rstrip(": ")
             yield Reason(text, "lower samples_per_query", "samples_per_query", None, "latency_limit")
         return
-    percentile = log.number("effective_target_latency_percentile") or 0.99
+    percentile = _target_percentile(log)
     number = f"{percentile * 100:.2f}_percentile"
     limits = [("latency", f"result_{number}_latency_ns", "effective_target_latency_ns")]
     if log.token_latencies:
@@ -159,16 +159,21 @@ def _latency_limits(log: DetailLog) -> Iterator[Reason]:
         if measured is None or limit is None or measured <= limit:
             continue
         found = True
-        is_near = _seconds(measured / 1e9) == _seconds(limit / 1e9)
-        texts = [_seconds(number / 1e9, 10 if is_near else 4) for number in (measured, limit)]
-        over = f"is {texts[0]}, over the limit of {texts[1]}"
-        message = f"{name} p{percentile * 100:g} {over}"
+        shown, allowed = _seconds(measured / 1e9), _seconds(limit / 1e9)
+        if shown == allowed:
+            shown, allowed = f"{measured:.15g} ns", f"{limit:.15g} ns"
+        message = f"{name} p{percentile * 100:g} is {shown}, over the limit of {allowed}"
         yield Reason(message, remedy, "target_qps", value, f"{name.lower()}_limit")
     if not found and log.flag("result_perf_constraints_met") is False:
         told = log.text("result_invalid_reason").strip()
         yield Reason(
             f"latency constraint missed: {told}".rstrip(": "), remedy, "target_qps", value, "latency_limit"
         )
+
+
+def _target_percentile(log: DetailLog) -> float:
+    percentile = log.number("effective_target_latency_percentile")
+    return percentile if percentile is not None and 0 < percentile < 1 else 0.99
 
 
 def _lower_load(log: DetailLog) -> float | None:
@@ -234,10 +239,9 @@ def _early_stopping(log: DetailLog, *, too_slow: bool) -> Iterator[Reason]:
 
 def _server_early_stopping(log: DetailLog, message: str, processed: int, needed: int) -> Reason:
     """Return the reason and its remedy, assuming that the share of queries over the limit stays the same."""
-    percentile = log.number("effective_target_latency_percentile") or 0.0
+    percentile = _target_percentile(log)
     late, count = None, None
     if needed < _LARGEST_COUNT:
-        percentile = percentile if 0 < percentile < 1 else 0.99
         late = max(0, late_allowed(needed, percentile))
         count = queries_at_same_share(processed, late, percentile)
     if count is not None:
@@ -274,9 +278,9 @@ def round_down(value: float, digits: int = 3) -> float:
 
 def _floor(value: float, digits: int) -> float:
     exponent = math.floor(math.log10(abs(value))) - digits + 1
-    return round(math.floor(value / 10.0**exponent + 1e-9) * 10.0**exponent, max(0, -exponent))
+    return round(math.floor(value / 10.0**exponent + 1e-9) * 10.0**exponent, -exponent)
 
 
-def _seconds(value: float, digits: int = 4) -> str:
+def _seconds(value: float) -> str:
     """Return a readable duration, such as 5.002 s or 12.3 ms."""
-    return f"{value:.{digits}g} s" if value >= 1 else f"{value * 1000:.{digits}g} ms"
+    return f"{value:.4g} s" if value >= 1 else f"{value * 1000:.4g} ms"

@@ -82,9 +82,7 @@ def judge(
     broken = list(_broken(log, summary, missing))
     constraints = missed_constraints(log) if performance and "result_validity" in log.values else []
     errors = list(_errors(log, summary, [reason.code for reason in constraints]))
-    others: list[Reason] = []
-    if performance:
-        others += [*_no_score(log), *_tokens(log), *_limits(log, asked or {})]
+    others = [*_no_score(log), *_tokens(log), *_limits(log, asked or {})] if performance else []
     others += _disagreements(log, summary)
     others += compare_settings(log, asked) if asked else []
     validity = _validity(log, errors, constraints, [*broken, *others], has_result=not broken)
@@ -216,23 +214,20 @@ def _limits(log: DetailLog, asked: Mapping[str, Value]) -> Iterator[Reason]:
     if log.scenario != "Server":
         return
     names = {str(name).rpartition(".")[2] for name in asked}
-    limits = [log.number("effective_target_latency_ns")]
+    latency_ns = log.number("effective_target_latency_ns")
+    limits = {"": latency_ns}
     if log.token_latencies:
-        limits = [log.number(f"requested_server_{name}_latency") for name in ("ttft", "tpot")]
-        not_asked = {
-            name.upper(): limit
-            for name, limit in zip(("ttft", "tpot"), limits, strict=True)
-            if f"{name}_latency" not in names
-        }
+        limits = {name: log.number(f"requested_server_{name}_latency") for name in ("ttft", "tpot")}
+        not_asked = {name.upper(): limit for name, limit in limits.items() if f"{name}_latency" not in names}
         # one of the two alone may be a model's own: llama3_1-8b has 2 s and 100 ms
         if not_asked and set(not_asked.values()) == {DEFAULT_LATENCY_NS}:
             yield _fallback(f"a {' and '.join(not_asked)} limit of 100 ms, LoadGen's default")
     elif "target_latency" not in names:
-        if limits[0] == FALLBACK_LATENCY_NS:
+        if latency_ns == FALLBACK_LATENCY_NS:
             yield _fallback("a latency limit of 10 ms, its fallback for a model it does not know")
-        elif limits[0] == DEFAULT_LATENCY_NS and _has_no_seeds(log):
+        elif latency_ns == DEFAULT_LATENCY_NS and _has_no_seeds(log):
             yield _fallback("a latency limit of 100 ms, its default")
-    for limit in limits:
+    for limit in limits.values():
         if limit is not None and limit > LONGEST_LIMIT_NS:
             message = f"a latency limit of {limit / 1e9:g} s was applied, longer than any model's limit"
             yield Reason(message, "set the model's own limit, in ms", code="limits_implausible")
