@@ -101,7 +101,7 @@ def _facts(log: DetailLog, summary: SummaryLog) -> Iterator[str]:
         logged = log.values.get(key)
         if key in log.not_finite:
             yield f"{key} is {number} and not a finite number"
-        elif logged is not None and not _same(number, logged, summary.halves.get(key, 0.0)):
+        elif logged is not None and not _same(number, logged, summary.halves.get(key)):
             yield f"{key} is {number} and {str(logged)[:_SHOWN]}"
 
 
@@ -123,13 +123,13 @@ def _word(*, flag: bool) -> str:
     return "true" if flag else "false"
 
 
-def _same(said: float, logged: object, half_unit: float) -> bool:
+def _same(said: float, logged: object, half_unit: float | None) -> bool:
     """Return True if two printed numbers can be the same number.
 
     Args:
         said: the number in the summary.
         logged: the number in the detail log.
-        half_unit: half a unit of the last digit of the summary's number.
+        half_unit: half a unit of the last digit of the summary's number; None if it has six digits.
     """
     if isinstance(logged, bool) or not isinstance(logged, int | float):
         return False

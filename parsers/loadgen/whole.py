@@ -49,8 +49,8 @@ def gaps(log: DetailLog, summary: SummaryLog | None) -> list[str]:
     missing = ["the end of its last line"] if log.cut else []
     if log.scenario not in SCENARIOS or log.mode not in MODES:
         return [*missing, "the scenario and mode"]
-    if log.is_summary:
-        return [*missing, *(summary_gaps(summary, log.version_parts) if summary is not None else ())]
+    if log.is_summary and summary is not None:
+        return [*missing, *summary_gaps(summary, log.version_parts)]
     if not log.version_parts:
         missing.append("LoadGen's version")
     if log.mode == "AccuracyOnly":
@@ -143,9 +143,8 @@ def _has(summary: SummaryLog, line: Line, said: set[str]) -> bool:
     """Return True if the line exists and is well formed."""
     if line.name not in said:
         return bool(line.follows) and line.follows not in said
-    texts = summary.said.get(line.name, [])
     if line.kind is Kind.VERDICT:
-        return texts == [summary.validity] and bool(summary.validity)
+        return summary.said[line.name] == [summary.validity] and bool(summary.validity)
     if line.kind is Kind.FLAG:
         return line.key in summary.flags
     if line.kind in {Kind.RATE, Kind.COUNT, Kind.LATENCY} and line.key:

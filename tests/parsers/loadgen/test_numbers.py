@@ -10,6 +10,7 @@ import yaml
 
 from parsers.loadgen.agreement import contradictions, differences
 from parsers.loadgen.whole import (
+    fitting_version,
     foreign_lines,
     foreign_records,
     gaps,
@@ -44,3 +45,25 @@ def findings(case: dict[str, Any]) -> dict[str, list[str]]:
 @pytest.mark.parametrize("name", CASES)
 def test_logs_have_these_gaps_and_contradictions(name: str) -> None:
     assert findings(CASES[name]) == CASES[name].get("found", {})
+
+
+@pytest.mark.parametrize(
+    ("version", "scenario", "tokens", "newest"),
+    [
+        (".5a1", "Server", False, (1, 1)),
+        (".5a1", "MultiStream", False, (1, 1)),
+        ("3.1", "Server", False, (3, 1)),
+        ("4.1", "Server", False, (6, 0, 5)),
+        ("4.1", "Server", True, (5, 1, 0)),
+        ("5.1.2", "Server", True, (6, 0, 5)),
+        ("6.0.17", "Server", False, (6, 0, 6)),
+        ("2.0", "Offline", False, (6, 0, 5)),
+        ("2.0", "SingleStream", False, (5, 0, 14)),
+        ("5.0.15", "MultiStream", True, (5, 1, 0)),
+    ],
+)
+def test_a_summary_fits_the_newest_version_that_writes_it(
+    version: str, scenario: str, newest: tuple[int, ...], *, tokens: bool
+) -> None:
+    _, summary = changed_run({"run": {"version": version, "scenario": scenario, "tokens": tokens}})
+    assert fitting_version(summary) == newest
