@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from parsers.loadgen.agreement import contradictions, differences
+from parsers.loadgen.settings import settings_of
 from parsers.loadgen.whole import (
     fitting_version,
     foreign_lines,
@@ -67,3 +68,38 @@ def test_a_summary_fits_the_newest_version_that_writes_it(
 ) -> None:
     _, summary = changed_run({"run": {"version": version, "scenario": scenario, "tokens": tokens}})
     assert fitting_version(summary) == newest
+
+
+def test_settings_are_in_base_units() -> None:
+    case = {"run": {"tokens": True}, "values": {"effective_garbled_ns": "text"}}
+    log, _ = changed_run(case)
+    expected = {
+        "samples_per_query": 1,
+        "target_qps": 300,
+        "target_latency_s": 0.0,
+        "target_latency_percentile": 0.99,
+        "max_async_queries": 0,
+        "target_duration_s": 600.0,
+        "min_duration_s": 50.0,
+        "max_duration_s": 0.0,
+        "min_query_count": 100,
+        "max_query_count": 0,
+        "min_sample_count": 100,
+        "qsl_rng_seed": "2085463073848966840",
+        "sample_index_rng_seed": "2747215439041700203",
+        "schedule_rng_seed": "16159082839903944936",
+        "accuracy_log_rng_seed": "0",
+        "accuracy_log_probability": 0,
+        "accuracy_log_sampling_target": 0,
+        "print_timestamps": False,
+        "performance_issue_unique": False,
+        "performance_issue_same": False,
+        "performance_issue_same_index": 0,
+        "performance_sample_count": 64,
+        "accuracy_sample_count": 64,
+        "garbled_ns": "text",
+        "use_token_latencies": True,
+    }
+    assert settings_of(log) == {**expected, "ttft_latency_s": 0.5, "tpot_latency_s": 0.03}
+    log.values |= {"effective_scenario": "SingleStream", "effective_target_latency_ns": 1_500_000_000}
+    assert settings_of(log) == {**expected, "target_latency_s": 1.5}
