@@ -106,7 +106,7 @@ class SummaryLog:
 
     def names(self) -> set[str]:
         """Return the names of the lines in all sections."""
-        return {name.rsplit("/", 1)[-1] if name.startswith(_PER_QUERY) else name for name in self.said}
+        return {name.rpartition("/")[2] if name.startswith(_PER_QUERY) else name for name in self.said}
 
     def results(self) -> Mapping[str, float]:
         """Return the measured numbers, without settings."""
