@@ -67,7 +67,7 @@ def queries_at_same_share(processed: int, late: int, percentile: float) -> int |
     def enough(queries: int) -> bool:
         return late_allowed(queries, percentile) >= math.ceil(queries * late / processed)
 
-    return _first(enough, needed - 1, most) if enough(most) else None
+    return _first(enough, needed, most) if enough(most) else None
 
 
 def _first(holds: Callable[[int], bool], below: int, most: int) -> int:

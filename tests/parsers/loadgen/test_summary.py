@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,6 @@ from agent.core.errors import ParseError
 from parsers.loadgen import SummaryLog, read_summary
 from parsers.loadgen.summary import estimates_in
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SINGLE = """================================================
 MLPerf Results Summary
@@ -286,6 +285,11 @@ def test_a_summary_is_read_in_full(tmp_path: Path, name: str) -> None:
     assert log.path == path
     read = {field.name: getattr(log, field.name) for field in fields(log)}
     assert {key: value for key, value in read.items() if value != getattr(empty, key)} == expected
+
+
+def test_lines_of_a_section_have_their_own_names() -> None:
+    log = SummaryLog(Path(), said={"per-query latency": [], "per-query latency/a": [], "qps w/ b": []})
+    assert log.names() == {"per-query latency", "a", "qps w/ b"}
 
 
 @pytest.mark.parametrize(
