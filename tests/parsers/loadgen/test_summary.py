@@ -12,7 +12,6 @@ from agent.core.errors import ParseError
 from parsers.loadgen import SummaryLog, read_summary
 from parsers.loadgen.summary import estimates_in
 
-
 SINGLE = """================================================
 MLPerf Results Summary
 ================================================
