@@ -100,9 +100,9 @@ def _facts(log: DetailLog, summary: SummaryLog) -> Iterator[str]:
     for key, number in summary.numbers.items():
         logged = log.values.get(key)
         if key in log.not_finite:
-            yield f"{key} is {number:g} and not a finite number"
-        elif logged is not None and not _same(number, logged, summary.halves.get(key, 0.0)):
-            yield f"{key} is {number:g} and {str(logged)[:_SHOWN]}"
+            yield f"{key} is {number} and not a finite number"
+        elif logged is not None and not _same(number, logged, summary.halves.get(key)):
+            yield f"{key} is {number} and {str(logged)[:_SHOWN]}"
 
 
 def _one_sided(log: DetailLog, summary: SummaryLog) -> Iterator[str]:
@@ -123,13 +123,13 @@ def _word(*, flag: bool) -> str:
     return "true" if flag else "false"
 
 
-def _same(said: float, logged: object, half_unit: float) -> bool:
+def _same(said: float, logged: object, half_unit: float | None) -> bool:
     """Return True if two printed numbers can be the same number.
 
     Args:
         said: the number in the summary.
         logged: the number in the detail log.
-        half_unit: half a unit of the last digit of the summary's number.
+        half_unit: half a unit of the last digit of the summary's number; None if it has six digits.
     """
     if isinstance(logged, bool) or not isinstance(logged, int | float):
         return False
@@ -156,9 +156,10 @@ def contradictions(log: DetailLog) -> Iterator[str]:
         value, low, high = log.number(mean), log.number(least), log.number(most)
         if value is None or overflowed(log, mean):
             continue
-        if (low is not None and value < low) or (high is not None and value > high):
-            bounds = " to ".join(f"{bound:g}" for bound in (low, high) if bound is not None)
-            yield f"{mean} is {value:g}, beyond {bounds} ({most})"
+        if low is not None and value < low:
+            yield f"{mean} is {value:.15g}, less than {least}, {low:.15g}"
+        if high is not None and value > high:
+            yield f"{mean} is {value:.15g}, more than {most}, {high:.15g}"
     yield from _estimates(log)
     yield from impossible(log)
 
@@ -170,7 +171,7 @@ def _out_of_order(number_of: Callable[[str], float | None]) -> Iterator[str]:
         found = [(key, number) for key in keys if (number := number_of(key)) is not None]
         for (key, number), (other, larger) in pairwise(found):
             if number > larger:
-                yield f"{key} is {number:g}, more than {other}, {larger:g}"
+                yield f"{key} is {number:.15g}, more than {other}, {larger:.15g}"
 
 
 def _estimates(log: DetailLog) -> Iterator[str]:

@@ -45,7 +45,7 @@ def overflowed(log: DetailLog, key: str) -> bool:
     if key != "result_mean_latency_ns" or log.scenario != "Offline":
         return False
     rate, longest_ns = log.number("result_samples_per_second"), log.number("result_max_latency_ns")
-    return bool(rate and longest_ns) and (rate or 0.0) * (longest_ns or 0.0) ** 2 / _NS > _MOST_NS
+    return (rate or 0.0) * (longest_ns or 0.0) ** 2 / _NS > _MOST_NS
 
 
 def _nothing(_: DetailLog) -> Iterator[str]:
@@ -58,9 +58,10 @@ def _offline(log: DetailLog) -> Iterator[str]:
     if rate and longest_ns and most:
         samples = rate * longest_ns / _NS
         if not least * (1 - _TOLERANCE) <= samples <= most * (1 + _TOLERANCE):
+            sent = f"{least:.15g}" if least == most else f"{least:.15g} to {most:.15g}"
             yield (
                 f"result_samples_per_second is {rate:g}, which is {samples:.4g} samples in the longest "
-                f"latency, {longest_ns / _NS:.4g} s; {least:g} were sent"
+                f"latency, {longest_ns / _NS:.4g} s; {sent} were sent"
             )
     yield from _few_tokens(rate, log.number("result_tokens_per_second"), "result_tokens_per_second")
 
@@ -146,8 +147,8 @@ def _queries(log: DetailLog) -> Iterator[str]:
         yield f"result_query_count is {queries:g}, less than effective_min_query_count, {least:g}"
     name = {
         "Server": "result_scheduled_samples_per_sec", "SingleStream": "result_qps_with_loadgen_overhead"
-    }.get(log.scenario, "")  # fmt: skip
-    rate, least_ms = log.number(name), log.number("effective_min_duration_ms")
+    }.get(log.scenario)  # fmt: skip
+    rate, least_ms = log.number(name) if name else None, log.number("effective_min_duration_ms")
     if rate and least_ms and log.flag("result_min_duration_met") is True:
         took_s = (queries - 1) / rate
         if took_s * (1 + _TOLERANCE) + _CLOCK_S < least_ms / 1000:

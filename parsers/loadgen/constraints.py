@@ -66,7 +66,7 @@ def _min_duration(log: DetailLog) -> Iterator[Reason]:
         return
     took = (
         f"took {_seconds(took_s)} of {_seconds(required_ms / 1000)}"
-        if took_s is not None
+        if took_s is not None and required_ms
         else "ran too short"
     )
     message = f"minimum duration missed: the test {took}"
@@ -74,7 +74,7 @@ def _min_duration(log: DetailLog) -> Iterator[Reason]:
         rate = log.number("result_samples_per_second")
         if rate:
             target = round_up(rate)
-            remedy = f"set target_qps to at least {target:g}: samples are 1.1 * min_duration * target_qps"
+            remedy = f"set target_qps to at least {target:.15g}: samples are 1.1 * min_duration * target_qps"
             if took_s is not None and took_s * 1000 < FAR_BELOW * required_ms:
                 remedy += (
                     "; a run this short tells the rate only roughly: go on with the rate that the next one "
@@ -87,8 +87,9 @@ def _min_duration(log: DetailLog) -> Iterator[Reason]:
         yield Reason(message, early[1], early[0], 0, "min_duration")
     elif log.scenario == "Server":
         rate = log.number("result_scheduled_samples_per_sec") or log.number("effective_target_qps") or 0.0
-        count = math.ceil(1.1 * rate * required_ms / 1000)
-        remedy = f"set min_query_count to {count}, which is 1.1 * scheduled rate * min_duration"
+        count = math.ceil(1.1 * rate * required_ms / 1000) or None
+        number = f"set min_query_count to {count}, which is" if count else "raise min_query_count to"
+        remedy = f"{number} 1.1 * scheduled rate * min_duration"
         yield Reason(message, remedy, "min_query_count", count, "min_duration")
     else:
         mean_ns = log.number("result_mean_query_latency_ns") or log.number("result_mean_latency_ns")
@@ -102,8 +103,11 @@ def _early_end(log: DetailLog) -> tuple[str, str] | None:
     """Return the setting that ended the test early, with its remedy; for each setting, 0 means no limit."""
     if log.scenario == "Offline":
         return None  # one query, issued at once
-    told = " ".join(log.errors.distinct)
-    cause = next((name for text, name in _ENDED_EARLY.items() if text in told), None)
+    told = log.errors.distinct
+    cause = next(
+        (name for text, name in _ENDED_EARLY.items() if any(text in error for error in told)),
+        None,
+    )
     if cause is None:  # the error may be missing, for example if only a summary exists
         queries, most = log.number("result_query_count"), log.number("effective_max_query_count")
         took_s, longest_ms = duration_s(log), log.number("effective_max_duration_ms")
@@ -114,7 +118,7 @@ def _early_end(log: DetailLog) -> tuple[str, str] | None:
     if cause is None:
         return None
     value = log.number(f"effective_{cause}" + ("_ms" if cause == "max_duration" else ""))
-    limit = cause if value is None else f"{cause} ({value:g})"
+    limit = cause if value is None else f"{cause} ({value:.15g})"
     if cause == "max_async_queries":
         return cause, f"remove {limit}, or lower target_qps: more queries waited, which ended the test early"
     return cause, f"remove {limit}: it ends the test early"
@@ -139,7 +143,7 @@ def _latency_limits(log: DetailLog) -> Iterator[Reason]:
             text = f"latency constraint missed: {told}".rstrip(": ")
             yield Reason(text, "lower samples_per_query", "samples_per_query", None, "latency_limit")
         return
-    percentile = log.number("effective_target_latency_percentile") or 0.99
+    percentile = _target_percentile(log)
     number = f"{percentile * 100:.2f}_percentile"
     limits = [("latency", f"result_{number}_latency_ns", "effective_target_latency_ns")]
     if log.token_latencies:
@@ -149,20 +153,27 @@ def _latency_limits(log: DetailLog) -> Iterator[Reason]:
         ]
     found = False
     value = _lower_load(log)
-    remedy = f"set target_qps to {value:g} or less" if value else "lower target_qps"
+    remedy = f"set target_qps to {value:.15g} or less" if value else "lower target_qps"
     for name, measured_key, limit_key in limits:
         measured, limit = log.number(measured_key), log.number(limit_key)
         if measured is None or limit is None or measured <= limit:
             continue
         found = True
-        over = f"is {_seconds(measured / 1e9)}, over the limit of {_seconds(limit / 1e9)}"
-        message = f"{name} p{percentile * 100:g} {over}"
+        shown, allowed = _seconds(measured / 1e9), _seconds(limit / 1e9)
+        if shown == allowed:
+            shown, allowed = f"{measured:.15g} ns", f"{limit:.15g} ns"
+        message = f"{name} p{percentile * 100:g} is {shown}, over the limit of {allowed}"
         yield Reason(message, remedy, "target_qps", value, f"{name.lower()}_limit")
     if not found and log.flag("result_perf_constraints_met") is False:
         told = log.text("result_invalid_reason").strip()
         yield Reason(
             f"latency constraint missed: {told}".rstrip(": "), remedy, "target_qps", value, "latency_limit"
         )
+
+
+def _target_percentile(log: DetailLog) -> float:
+    percentile = log.number("effective_target_latency_percentile")
+    return percentile if percentile is not None and 0 < percentile < 1 else 0.99
 
 
 def _lower_load(log: DetailLog) -> float | None:
@@ -178,7 +189,7 @@ def _min_queries(log: DetailLog) -> Iterator[Reason]:
     if log.flag("result_min_queries_met") is not False:
         return
     issued, needed = log.number("result_query_count"), log.number("effective_min_query_count")
-    by = f": {issued:g} of {needed:g} queries" if issued is not None and needed is not None else ""
+    by = f": {issued:.15g} of {needed:.15g} queries" if issued is not None and needed is not None else ""
     message = f"minimum query count missed{by}; the test ended early"
     if early := _early_end(log):
         yield Reason(message, early[1], early[0], 0, "min_queries")
@@ -228,10 +239,9 @@ def _early_stopping(log: DetailLog, *, too_slow: bool) -> Iterator[Reason]:
 
 def _server_early_stopping(log: DetailLog, message: str, processed: int, needed: int) -> Reason:
     """Return the reason and its remedy, assuming that the share of queries over the limit stays the same."""
-    percentile = log.number("effective_target_latency_percentile") or 0.0
+    percentile = _target_percentile(log)
     late, count = None, None
     if needed < _LARGEST_COUNT:
-        percentile = percentile if 0 < percentile < 1 else 0.99
         late = max(0, late_allowed(needed, percentile))
         count = queries_at_same_share(processed, late, percentile)
     if count is not None:
@@ -242,7 +252,7 @@ def _server_early_stopping(log: DetailLog, message: str, processed: int, needed:
         return Reason(message, remedy, "min_query_count", count, "early_stopping")
     value = _lower_load(log)
     share = f"{late} of {processed} queries" if late else "that many queries"
-    lower = f"set target_qps to {value:g} or less" if value else "lower target_qps"
+    lower = f"set target_qps to {value:.15g} or less" if value else "lower target_qps"
     remedy = f"{lower}: with {share} over the limit, not even {REASONABLE_GROWTH} times as many are enough"
     return Reason(message, remedy, "target_qps", value, "early_stopping")
 
@@ -268,9 +278,9 @@ def round_down(value: float, digits: int = 3) -> float:
 
 def _floor(value: float, digits: int) -> float:
     exponent = math.floor(math.log10(abs(value))) - digits + 1
-    return round(math.floor(value / 10.0**exponent + 1e-9) * 10.0**exponent, max(0, -exponent))
+    return round(math.floor(value / 10.0**exponent + 1e-9) * 10.0**exponent, -exponent)
 
 
 def _seconds(value: float) -> str:
-    """Return a readable duration (5.002 s, 12.3 ms), with enough digits to distinguish it from its limit."""
+    """Return a readable duration, such as 5.002 s or 12.3 ms."""
     return f"{value:.4g} s" if value >= 1 else f"{value * 1000:.4g} ms"

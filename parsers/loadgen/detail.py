@@ -32,6 +32,7 @@ Value = str | int | float | bool
 _LINE_LIMIT = 1 << 16  # longer lines (a sample set of any size) are read in pieces of this many bytes
 _KEY_LIMIT = 2000  # distinct keys kept; LoadGen writes about 130
 _DISTINCT_MESSAGES = 20
+_VERDICTS = 4  # distinct verdicts kept
 _MESSAGE_LIMIT = 300
 # time_ms beyond this is an unsigned underflow: 2^64 ns are 1.8e13 ms (a real log has 18446744073709.23)
 _TIME_LIMIT_MS = 1e12
@@ -128,7 +129,7 @@ class DetailLog:
         not_finite: keys whose value was nan or inf.
         errors: records with is_error, or with "error" in their key.
         warnings: records with is_warning.
-        validities: each distinct result_validity, in order.
+        validities: the first distinct values of result_validity, in order.
         records: number of records.
         broken_lines: number of lines that are not records.
         cut: True if the last line is incomplete.
@@ -176,8 +177,7 @@ class DetailLog:
 
     def text(self, key: str) -> str:
         """Return the value of a key as text; empty if absent."""
-        value = self.values.get(key, "")
-        return value if isinstance(value, str) else str(value)
+        return str(self.values.get(key, ""))
 
     @property
     def runs(self) -> int:
@@ -386,8 +386,8 @@ def _keep(log: DetailLog, key: str, line: bytes) -> None:
         log.not_finite.add(key)
     elif isinstance(value, (str, int, float)) and (key in log.values or len(log.values) < _KEY_LIMIT):
         log.values[key] = value
-    if key == "result_validity" and isinstance(value, str) and value not in log.validities[:4]:
-        log.validities.append(value)
+    if key == "result_validity" and isinstance(value, str):
+        log.validities = list(dict.fromkeys((*log.validities, value)))[:_VERDICTS]
     elif key == "power_end":
         log.rounds_ended += 1
         log.round_ended_ms = time_ms

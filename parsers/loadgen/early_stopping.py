@@ -60,14 +60,14 @@ def queries_at_same_share(processed: int, late: int, percentile: float) -> int |
     needed = queries_needed(late, percentile)
     if late == 0:
         return needed
-    if late >= processed:
+    if not processed:
         return None
     most = REASONABLE_GROWTH * max(processed, queries_needed(0, percentile))
 
     def enough(queries: int) -> bool:
         return late_allowed(queries, percentile) >= math.ceil(queries * late / processed)
 
-    return _first(enough, needed - 1, most) if most >= needed and enough(most) else None
+    return _first(enough, needed, most) if enough(most) else None
 
 
 def _first(holds: Callable[[int], bool], below: int, most: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,7 +16,8 @@ def score_key(log: DetailLog) -> str:
 
     The names are those of RESULT_FIELD_NEW and RESULT_FIELD_BENCHMARK_OVERWRITE in each round's checker.
     """
-    percentile = f"result_{_target_percentile(log)}_percentile_latency_ns"
+    percent = 100 * (log.number("effective_target_latency_percentile") or 0.9)
+    percentile = f"result_{percent:.2f}_percentile_latency_ns"
     is_old = scheduled_is_score(log.version_parts)
     samples = "result_scheduled_samples_per_sec" if is_old else "result_completed_samples_per_sec"
     offline = ["result_inferred_tokens_per_second", "result_tokens_per_second", "result_samples_per_second"]
@@ -35,9 +35,3 @@ def score_key(log: DetailLog) -> str:
 def scheduled_is_score(version: Version) -> bool:
     """Return True if Server's score was still the scheduled rate."""
     return bool(version) and version < _COMPLETED_IS_SCORE
-
-
-def _target_percentile(log: DetailLog) -> str:
-    default = 0.9 if log.scenario == "SingleStream" else 0.99
-    percentile = log.number("effective_target_latency_percentile") or default
-    return f"{percentile * 100:.2f}" if math.isfinite(percentile) else ""

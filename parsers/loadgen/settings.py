@@ -83,8 +83,8 @@ def compare_settings(detail: DetailLog, asked: Mapping[str, Value]) -> list[Reas
     reasons = []
     lost_tokens = False
     for full_name, wanted in asked.items():
-        *place, name = str(full_name).rsplit(".", 2) if "." in str(full_name) else [str(full_name)]
-        if place and place[-1] not in {"*", detail.scenario}:
+        place, _, name = str(full_name).rpartition(".")
+        if place and place.rpartition(".")[2] not in {"*", detail.scenario}:
             continue
         if name not in _KNOWN:
             reasons.append(
@@ -125,22 +125,25 @@ def _tokens_lost() -> Reason:
 
 def _difference(detail: DetailLog, name: str, wanted: Value) -> Reason | None:
     if name == "use_token_latencies":
-        key, factor, used = "requested_use_token_latencies", 1.0, float(detail.token_latencies)
+        logged: Value = detail.token_latencies
+        factor = 1.0
     else:
         place = _LOGGED_IN.get(detail.scenario, {}).get(name) or _LOGGED.get(name)
         if place is None or place[0] not in detail.values:
             return None  # has no meaning in this scenario, or LoadGen never logs it
         key, factor = place
         logged = detail.values[key]
-        used = float(logged) if isinstance(logged, bool) else detail.number(key) or 0.0
-        if isinstance(logged, int) and isinstance(wanted, int) and factor == 1 and logged == wanted:
-            return None  # seeds: 64 bits are more than a float holds
-    number = _as_number(wanted)
-    near = number is not None and math.isclose(used, number * factor, rel_tol=_DIGITS, abs_tol=1e-12)
-    if near and not name.endswith("seed"):
+    used, number = _as_number(logged), _as_number(wanted)
+    shown: Value = logged
+    if name.endswith("seed"):  # 64 bits are more than a float holds
+        is_same = str(wanted).strip() == str(logged)
+    else:
+        is_same = used is not None and number is not None and _near(used, number * factor)
+        shown = f"{used / factor:.15g}" if used is not None else logged
+    if is_same:
         return None
     return Reason(
-        f"{name} was requested as {wanted}, but LoadGen used {used / factor:g}",
+        f"{name} was requested as {wanted}, but LoadGen used {shown}",
         "check the model and scenario before the name in user.conf, and that nothing overrides it",
         name,
         wanted,
@@ -148,9 +151,14 @@ def _difference(detail: DetailLog, name: str, wanted: Value) -> Reason | None:
     )
 
 
+def _near(used: float, wanted: float) -> bool:
+    return math.isclose(used, wanted, rel_tol=_DIGITS, abs_tol=1e-12)
+
+
 def _as_number(value: Value) -> float | None:
-    if isinstance(value, str) and value.strip().lower() in {"true", "false"}:
-        return float(value.strip().lower() == "true")
+    words = {"true": 1.0, "false": 0.0}
+    if isinstance(value, str) and (word := value.strip().lower()) in words:
+        return words[word]
     try:
         return float(value)
     except (ValueError, OverflowError):

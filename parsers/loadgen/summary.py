@@ -106,7 +106,7 @@ class SummaryLog:
 
     def names(self) -> set[str]:
         """Return the names of the lines in all sections."""
-        return {name.rsplit("/", 1)[-1] if name.startswith(_PER_QUERY) else name for name in self.said}
+        return {name.rpartition("/")[2] if name.startswith(_PER_QUERY) else name for name in self.said}
 
     def results(self) -> Mapping[str, float]:
         """Return the measured numbers, without settings."""
@@ -213,7 +213,7 @@ def _take(log: SummaryLog, name: str, value: str, place: str) -> None:
         log.numbers[_PERCENTILE_KEY] = round(float(found[1]) / 100, 6)
         log.halves[_PERCENTILE_KEY] = 0.0005 if "." in found[1] else 0.005
     key = key or line.key
-    if place and line.kind is Kind.LATENCY:
+    if place and line.kind is Kind.LATENCY and not line.tokens:  # those of tokens are of samples
         key, name = _per_query(key), place + name
     log.said.setdefault(name, []).append(value)
     if name in _HEADERS:

@@ -82,9 +82,7 @@ def judge(
     broken = list(_broken(log, summary, missing))
     constraints = missed_constraints(log) if performance and "result_validity" in log.values else []
     errors = list(_errors(log, summary, [reason.code for reason in constraints]))
-    others: list[Reason] = []
-    if performance:
-        others += [*_no_score(log), *_tokens(log), *_limits(log, asked or {})]
+    others = [*_no_score(log), *_tokens(log), *_limits(log, asked or {})] if performance else []
     others += _disagreements(log, summary)
     others += compare_settings(log, asked) if asked else []
     validity = _validity(log, errors, constraints, [*broken, *others], has_result=not broken)
@@ -133,7 +131,7 @@ def _broken(log: DetailLog, summary: SummaryLog | None, missing: list[str]) -> I
     """Yield the reasons why the logs do not contain a result."""
     if missing:
         yield _cut(log, missing)
-    if (more := log.repeated()) or log.runs > 1:
+    if more := log.repeated():
         yield _several("this log", log.runs, list(more))
     if summary is not None and (lines := repeated_lines(summary)):
         yield _several("the summary", max(summary.titles, 2), lines)
@@ -167,9 +165,9 @@ def _cut(log: DetailLog, missing: list[str]) -> Reason:
 
 
 def _several(where: str, runs: int, twice: list[str]) -> Reason:
-    more = f", {', '.join(twice[:_SHOWN])} more than once" if twice else ""
     return Reason(
-        f"several runs in {where} ({runs}){more}: results and settings may belong to different runs",
+        f"several runs in {where} ({runs}), {', '.join(twice[:_SHOWN])} more than once: "
+        "results and settings may belong to different runs",
         "give each run a folder of its own, and do not append logs to each other",
         code="several_runs",
     )
@@ -193,8 +191,9 @@ def _errors(log: DetailLog, summary: SummaryLog | None, other_codes: list[str]) 
         yield Reason(f"{verdict} holds the error {text!r} ({times})", remedy, code="errors")
     told = max(log.number("num_errors") or 0, (summary.errors or 0) if summary is not None else 0)
     if told > log.errors.count:
-        more = f", but {log.errors.count} of them are in the detail log" if log.errors.count else ""
-        yield Reason(f"LoadGen counted {told:g} errors{more}", "see the detail log", code="errors")
+        text = f"LoadGen counted {count_of(int(told), 'error')}"
+        text += f", but {log.errors.count} of them are in the detail log" if log.errors.count else ""
+        yield Reason(text, "see the detail log", code="errors")
 
 
 def _tokens(log: DetailLog) -> Iterator[Reason]:
@@ -214,24 +213,21 @@ def _limits(log: DetailLog, asked: Mapping[str, Value]) -> Iterator[Reason]:
     """Yield limits that no benchmark has: LoadGen's fallbacks, or limits longer than any."""
     if log.scenario != "Server":
         return
-    names = {str(name).rsplit(".", 1)[-1] for name in asked}
-    limits = [log.number("effective_target_latency_ns")]
+    names = {str(name).rpartition(".")[2] for name in asked}
+    latency_ns = log.number("effective_target_latency_ns")
+    limits = {"": latency_ns}
     if log.token_latencies:
-        limits = [log.number(f"requested_server_{name}_latency") for name in ("ttft", "tpot")]
-        not_asked = {
-            name.upper(): limit
-            for name, limit in zip(("ttft", "tpot"), limits, strict=True)
-            if f"{name}_latency" not in names
-        }
+        limits = {name: log.number(f"requested_server_{name}_latency") for name in ("ttft", "tpot")}
+        not_asked = {name.upper(): limit for name, limit in limits.items() if f"{name}_latency" not in names}
         # one of the two alone may be a model's own: llama3_1-8b has 2 s and 100 ms
         if not_asked and set(not_asked.values()) == {DEFAULT_LATENCY_NS}:
             yield _fallback(f"a {' and '.join(not_asked)} limit of 100 ms, LoadGen's default")
     elif "target_latency" not in names:
-        if limits[0] == FALLBACK_LATENCY_NS:
+        if latency_ns == FALLBACK_LATENCY_NS:
             yield _fallback("a latency limit of 10 ms, its fallback for a model it does not know")
-        elif limits[0] == DEFAULT_LATENCY_NS and _has_no_seeds(log):
+        elif latency_ns == DEFAULT_LATENCY_NS and _has_no_seeds(log):
             yield _fallback("a latency limit of 100 ms, its default")
-    for limit in limits:
+    for limit in limits.values():
         if limit is not None and limit > LONGEST_LIMIT_NS:
             message = f"a latency limit of {limit / 1e9:g} s was applied, longer than any model's limit"
             yield Reason(message, "set the model's own limit, in ms", code="limits_implausible")

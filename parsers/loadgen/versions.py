@@ -284,7 +284,7 @@ def read_version(text: str) -> Version | None:
     Args:
         text: such as ``6.0.10 @ NA``, or ``.5a1 @ 6958607d52``, which is 1.0.
     """
-    name = text.split("@", maxsplit=1)[0].strip()
+    name = text.partition("@")[0].strip()
     if name == _OLD_NAME:
         return (1, 0)
     return (

@@ -49,8 +49,8 @@ def gaps(log: DetailLog, summary: SummaryLog | None) -> list[str]:
     missing = ["the end of its last line"] if log.cut else []
     if log.scenario not in SCENARIOS or log.mode not in MODES:
         return [*missing, "the scenario and mode"]
-    if log.is_summary:
-        return [*missing, *(summary_gaps(summary, log.version_parts) if summary is not None else ())]
+    if log.is_summary and summary is not None:
+        return [*missing, *summary_gaps(summary, log.version_parts)]
     if not log.version_parts:
         missing.append("LoadGen's version")
     if log.mode == "AccuracyOnly":
@@ -100,6 +100,11 @@ def foreign_records(log: DetailLog) -> list[str]:
 
 def summary_gaps(summary: SummaryLog, version: Version) -> list[str]:
     """Return the lines that the summary of a performance run lacks."""
+    return [*dict.fromkeys(_lacking(summary, version))]
+
+
+def _lacking(summary: SummaryLog, version: Version) -> list[str]:
+    """Return the same lines, once for each check that needs them."""
     said = summary.names()
     missing = [] if summary.titles else ["its title"]
     missing += [] if summary.scenario else ["its scenario"]
@@ -138,9 +143,8 @@ def _has(summary: SummaryLog, line: Line, said: set[str]) -> bool:
     """Return True if the line exists and is well formed."""
     if line.name not in said:
         return bool(line.follows) and line.follows not in said
-    texts = summary.said.get(line.name, [])
     if line.kind is Kind.VERDICT:
-        return texts == [summary.validity] and bool(summary.validity)
+        return summary.said[line.name] == [summary.validity] and bool(summary.validity)
     if line.kind is Kind.FLAG:
         return line.key in summary.flags
     if line.kind in {Kind.RATE, Kind.COUNT, Kind.LATENCY} and line.key:
@@ -176,6 +180,6 @@ def fitting_version(summary: SummaryLog) -> Version:
     versions = [version for version in epochs() if version < _COMPLETED_IS_FIRST or not is_old]
 
     def faults(version: Version) -> int:
-        return len(summary_gaps(summary, version)) + len(foreign_lines(summary, version))
+        return len(_lacking(summary, version)) + len(foreign_lines(summary, version))
 
     return min(versions, key=faults)

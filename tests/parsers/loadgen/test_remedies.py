@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from parsers.loadgen import parse_folder
-from parsers.loadgen.early_stopping import late_allowed, queries_needed
+from parsers.loadgen.early_stopping import late_allowed, queries_at_same_share, queries_needed
 
 if TYPE_CHECKING:
     from agent.core.records import Reason
@@ -118,3 +118,18 @@ def test_queries_needed_are_loadgens(percentile: float, late: int, queries: int)
     assert queries_needed(late, percentile) == queries
     assert late_allowed(queries, percentile) == late
     assert late_allowed(queries - 1, percentile) == late - 1
+
+
+@pytest.mark.parametrize(
+    ("processed", "late", "queries"),
+    [
+        (200, 0, 459),
+        (200, 1, None),  # 4 * 459 queries, of which 10 are late, are not enough
+        (500, 1, 838),
+        (1000, 8, None),
+        (5, 5, None),
+        (0, 1, None),
+    ],
+)
+def test_queries_at_the_same_share_of_late_ones(processed: int, late: int, queries: int | None) -> None:
+    assert queries_at_same_share(processed, late, 0.99) == queries

@@ -251,10 +251,7 @@ def test_lost_token_latencies_are_found(logs: Path) -> None:
 
 
 def test_suggestions_round_to_the_safe_side() -> None:
-    assert (round_up(1999.22), round_up(8.912), round_up(2000), round_up(0.0123456)) == (
-        2000,
-        8.92,
-        2000,
-        0.0124,
-    )
-    assert (round_down(193.855), round_down(1.9349), round_down(2000), round_down(0)) == (193, 1.93, 2000, 0)
+    up = {1999.22: 2000, 8.912: 8.92, 2000: 2000, 0.0123456: 0.0124, 1234567.8: 1240000, 0: 0, -1: 0}
+    assert {value: round_up(value) for value in up} == up
+    down = {193.855: 193, 1.9349: 1.93, 2000: 2000, 0.0129: 0.0129, 1239999: 1230000, 0: 0, -1: 0}
+    assert {value: round_down(value) for value in down} == down
