@@ -46,7 +46,7 @@ def case(name: str, folder: Path, **vllm: Any) -> dict[str, Any]:
         "Parameters": {
             "Scenario": name, "Model": "made-up", "LoadGenScenario": "Offline", "Environment": str(folder),
             "Vllm": {"model": "/models/m", "phases": False, **vllm}, "Dataset": "synthetic", "Samples": 16,
-            "MaxOutputTokens": 4, "TargetQps": "200%", "MinDuration": 0.2, "MinQueryCount": 6000,
+            "MaxOutputTokens": 4, "TargetQps": "200%", "MinDuration": 0.001, "MinQueryCount": 6000,
         },
     }  # fmt: skip
 

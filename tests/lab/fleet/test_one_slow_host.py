@@ -128,7 +128,7 @@ def test_one_slow_host_of_16_is_found(
             "maxOutputTokens": 2,
             "targetQps": 1,
             "minDuration": 1,
-            "minQueryCount": 24,
+            "minQueryCount": 36,
             "maxInFlight": 8,
             "warmupSamples": 8,
         },

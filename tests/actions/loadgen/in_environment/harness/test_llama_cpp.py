@@ -64,7 +64,7 @@ def test_its_prefix_cache_is_seen(harness: Callable[..., Outcome], llama_cpp: st
 
 
 def run(harness: Callable[..., Outcome], url: str, scenario: str, **request: Any) -> Outcome:
-    rate = {"target_latency": 50} if scenario == "SingleStream" else {"target_qps": 10}
+    rate = {"target_latency": 1} if scenario == "SingleStream" else {"target_qps": 10}
     return harness(
         scenario=scenario,
         settings={"min_duration": 500, "min_query_count": 8, **rate},
