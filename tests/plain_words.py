@@ -24,7 +24,7 @@ _NO_VERBS = frozenset(
         r"\w+",
         """a about after all also an another any anything as at because before both by each
         eight every everything for from how if in its itself it nobody none nothing no of on one
-        only other our same several some somebody something that the their there these this
+        only other our same see several some somebody something that the their there these this
         those to two up values what when where whether which who whose why with without you""",
     )
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["count_of"]
-
 
 def count_of(count: int, thing: str) -> str:
     """Return a count with its noun: ``1 row``, ``2,001 rows``."""

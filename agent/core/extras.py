@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["extra_remedy"]
-
 
 def extra_remedy(extra: str) -> str:
     """Return the remedy for a missing extra such as ``fleet``: a pip command for the agent's own environment.

@@ -187,7 +187,7 @@ class FileSink(Sink):
         """Return a record as text, with its line end."""
 
     def intact(self, position: int) -> bool:
-        """See Sink. A crash of the host may have cut off the end of the file."""
+        """Return True if the file reaches the position: a crash of the host may have cut off its end."""
         return position == 0 or (self.path.is_file() and self.path.stat().st_size >= position)
 
     @override

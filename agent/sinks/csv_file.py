@@ -56,7 +56,7 @@ class CsvSink(FileSink):
         self._kind = lru_cache(maxsize=1024, typed=True)(self._cells_of_kind)
 
     def line(self, record: MetricRecord) -> str:
-        """See FileSink. A monitor's records share most cells, which are made only once."""
+        """Return a record's row. A monitor's records share most cells, which are made only once."""
         first = _cells(
             _time(record.timestamp), record.experiment_id, self._system, record.profile, record.client_id,
             record.tool_name, record.tool_version, record.scenario, _time(record.scenario_start),

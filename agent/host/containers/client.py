@@ -64,7 +64,7 @@ class EngineClient(APIClient):
         self.container_proxies = {name: str(value) for name, value in proxies.items()}
 
     def send(self, request: Any, **settings: Any) -> Response:
-        """See requests.Session; also records the answer for the calling thread."""
+        """Send a request, and keep the answer for the calling thread."""
         response = super().send(request, **settings)
         self._local.response = response
         return response

@@ -19,8 +19,6 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["FastAccumulation"]
-
 _LOG = logging.getLogger(__name__)
 
 
