@@ -166,7 +166,7 @@ def test_a_run_whose_sink_is_gone_does_not_keep_back_the_others(
     assert code == ExitCode.ACTION_FAILED
     said = " ".join(out.split())
     assert f"{gone.run_dir.name} its sinks: not delivered: no sink is called" in said
-    assert said.endswith(f"{well.run_dir.name}.jsonl: all is delivered")
+    assert f"{well.run_dir.name}.jsonl: all is delivered" in said  # runs of one second have no order
 
 
 def test_a_results_folder_that_is_not_there_is_an_error(
