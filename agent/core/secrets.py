@@ -118,15 +118,12 @@ def _base64_needles(value: bytes) -> Iterator[_Needle]:
             yield _Needle(text, before=before, after=after)
 
 
-def _needles(value: str, *, declared: bool, alone: bool) -> set[_Needle]:
+def _needles(value: str, *, alone: bool) -> set[_Needle]:
     """Return the texts that reveal a secret in a decoded text."""
     encoded = _bytes_of(value)
-    shortest = _SHORTEST_DECLARED if declared else _SHORTEST + 1
-    codes = {needle for needle in _base64_needles(encoded) if len(needle.text) >= shortest}
+    codes: set[_Needle] = set()
     if not alone or len(value) >= _SHORTEST:
-        codes.add(_Needle(encoded.hex()))
-    else:
-        codes.clear()
+        codes = {*_base64_needles(encoded), _Needle(encoded.hex())}
     if alone:
         return {_Needle(value, alone=True), *codes}
     forms = {value, quote_plus(encoded), shlex.quote(value)}
@@ -225,7 +222,7 @@ class Secrets:
             if len(value) < _SHORTEST or _PLAIN.fullmatch(value) or _is_number(value):
                 return
             alone = _WORD.fullmatch(value) is not None
-        found = _needles(value, declared=declared, alone=alone)
+        found = _needles(value, alone=alone)
         with self._lock:
             if found <= self._needles:
                 return
@@ -515,4 +512,4 @@ class LineMasker:
 
 
 def _with_newlines(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+    return text.replace("\r\n", "\n").replace("\r", "\n")

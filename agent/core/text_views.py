@@ -233,10 +233,9 @@ def _unescaped(view: TextView) -> TextView | None:
     length = done = 0
     for match in _ESCAPE.finditer(source):
         at = match.start()
-        if at > done:
-            pieces.append((length, done, at, True))
-            parts.append(source[done:at])
-            length += at - done
+        pieces.append((length, done, at, True))
+        parts.append(source[done:at])
+        length += at - done
         for letters, width in _decoded(match):
             pieces.append((length, at, at + width, False))
             parts.append(letters)
@@ -245,14 +244,13 @@ def _unescaped(view: TextView) -> TextView | None:
         done = match.end()
     if not done:
         return None
-    if done < len(source):
-        pieces.append((length, done, len(source), True))
-        parts.append(source[done:])
+    pieces.append((length, done, len(source), True))
+    parts.append(source[done:])
     return TextView("".join(parts), view, lambda: pieces, joined=view.joined)
 
 
 def _decoded(match: re.Match[str]) -> list[tuple[str, int]]:
-    kind, text = match.lastgroup or "", match[0]
+    kind, text = str(match.lastgroup), match[0]
     if kind == "percent":
         return _of_bytes(bytes.fromhex(text.replace("%", "")), 3)
     if kind == "bytes":
@@ -279,7 +277,7 @@ def _letter(kind: str, match: re.Match[str]) -> str:
 def _of_bytes(data: bytes, width: int) -> list[tuple[str, int]]:
     """Return the characters of some bytes in UTF-8, or else Latin-1, each ``width`` characters per byte."""
     try:
-        letters = data.decode("utf-8")
+        letters = data.decode()
     except UnicodeDecodeError:
         return [(chr(byte), width) for byte in data]
     return [(letter, width * len(letter.encode())) for letter in letters]
@@ -313,7 +311,7 @@ def begun_hex(lowered: str, codes: Iterable[str]) -> tuple[int, int] | None:
         [one.start() for one in token.finditer(region) if one[0] in _HEX_DIGITS]
         for token in (_HEX_TOKENS if "x" in region else _HEX_TOKENS[:1])
     ]
-    for places in readings if region else ():
+    for places in readings:
         digits = "".join(region[place] for place in places)
         for end in {len(digits), len(digits) - digits.endswith("0")}:  # a 0 may be that of 0x
             for length in range(min(end, longest - 1), best[1] if best else 0, -1):

@@ -263,7 +263,8 @@ def test_variables_that_are_short_and_plain_are_not_literals() -> None:
         ("ab", "ab", "ab"),
         (True, "True true", "True true"),
         ("none", "none None", "none None"),
-        (["{Key}", "first1", {"token": "second2"}], "first1 second2", "*** ***"),
+        (["{Key}", "first1", {"token": "sec2"}], "first1 sec2x", "*** ***x"),
+        ({"token": "sec1"}, "sec1x", "***x"),
     ],
 )
 def test_the_value_of_a_secret_parameter_is_masked_wherever_it_stands(
@@ -456,6 +457,8 @@ def test_a_line_without_end_is_passed_on_without_cutting_a_secret(padding: int, 
 )
 def test_parameters_that_name_a_secret(name: str, kind: str) -> None:
     assert secret_reference(name) == kind
+    if not kind:
+        assert module._named_secret(name, "PATH") == ""
 
 
 def test_tuples_stay_tuples_and_bytes_need_not_be_text() -> None:
@@ -503,6 +506,8 @@ def test_a_long_secret_over_many_lines_is_masked(form: Callable[[str], str], wid
     [
         ("a" * 260 + "b" * 10, "a" * 261, (1, 260)),
         ("none", "none", None),
+        (LONG[:256], LONG[:256], None),
+        (LONG[:257], LONG[:256], (0, 256)),
     ],
 )
 def test_where_a_secret_begins(secret: str, text: str, begun: tuple[int, int] | None) -> None:
@@ -534,6 +539,7 @@ def test_a_text_that_only_begins_like_a_long_secret_is_shown() -> None:
         pytest.param("orange", "éorange orangeé (orange)", "éorange orangeé (***)", id="parts of words"),
         pytest.param("???>>>???", "Pz8_Pj4-Pz8_ Pz8/Pj4+Pz8/", "*** ***", id="base64 of both kinds"),
         pytest.param("planted-1\\", "pla=\nnted-1\\\n>", "***\\\n>", id="its backslash ends a line"),
+        pytest.param("planted-1X", "planted-1 planted-1X", "planted-1 ***", id="its last letter counts"),
         pytest.param("planted-12", "(BsYW50ZWQtMT)", "(***)", id="base64 without its beginning"),
         pytest.param("planted-12", "cGxhbnRlZC0xM", "***", id="base64 without its end"),
         pytest.param("planted-1\nplanted-2", "planted-2 planted-1", "*** ***", id="two lines"),
@@ -589,6 +595,22 @@ def test_a_secret_is_masked_in_texts_that_were_seen_before_it() -> None:
     assert secrets.mask("see planted-1") == "see planted-1"
     secrets.add("planted-1")
     assert secrets.mask("see planted-1") == f"see {MASK}"
+
+
+def test_the_masked_forms_of_short_texts_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    masked: list[str] = []
+
+    def covered(text: str, _: list[tuple[int, int]]) -> str:
+        masked.append(text)
+        return text
+
+    monkeypatch.setattr(module, "_covered", covered)
+    monkeypatch.setattr(module, "_KNOWN_LIMIT", 2)
+    secrets = Secrets()
+    short, long = "x" * 200, "x" * 201
+    for text in (short, "b", short, "c", "c", short, long, long):
+        assert secrets.mask(text) == text
+    assert masked == [short, "b", "c", short, long, long]  # the third short text replaces the first two
 
 
 def test_a_secret_that_comes_while_a_text_is_masked_is_masked_the_next_time(
@@ -655,6 +677,7 @@ def test_a_stream_may_hold_and_end_with_bytes_that_are_no_text() -> None:
     ("pieces", "shown"),
     [
         ((b"one\r", b"\ntwo\n"), ("", "one\ntwo\n", "")),
+        ((b"orange\n",), (f"{MASK}\n", "")),
         ((b"one\r", b"two"), ("", "one\n", "two\n")),
         ((b"one\rtwo\rends with planted\n",), ("one\ntwo\n", "ends with planted\n")),
         ((b"\nends with planted\n",), ("\n", "ends with planted\n")),
@@ -669,7 +692,7 @@ def test_a_stream_may_hold_and_end_with_bytes_that_are_no_text() -> None:
     ],
 )
 def test_the_lines_that_a_piece_completes(pieces: tuple[bytes, ...], shown: tuple[str, ...]) -> None:
-    masker = LineMasker(Secrets(["planted-1-abc"]))
+    masker = LineMasker(Secrets(["planted-1-abc", "orange"]))
     assert (*map(masker.feed, pieces), masker.close()) == shown
 
 

@@ -89,6 +89,7 @@ def test_lines_are_joined_at_each_depth(text: str, joined: list[str], others: li
         ("%41b&lt;", "Ab<", [(0, 3), (3, 4), (4, 8)]),
         ("a%2541", "aA", [(0, 1), (1, 6)]),
         ("a\\101\\303\\251", "aAé", [(0, 1), (1, 5), (5, 13)]),
+        ("a'\"'\"'b", "a'b", [(0, 1), (1, 6), (6, 7)]),
         ("\\xff\\x41", "ÿA", [(0, 4), (4, 8)]),
         ("&bne;x", "=\u20e5x", [(0, 5), (0, 5), (5, 6)]),
         ("ab \\\n cd", "abcd", [(0, 1), (1, 2), (6, 7), (7, 8)]),
@@ -162,12 +163,26 @@ def test_forms_that_the_next_line_may_continue(text: str, forms: list[str]) -> N
         ("61 62 63", None),
         ("1661 6", (2, 3)),
         ("aa 6", (3, 1)),
+        ("a 6", (2, 1)),
     ],
 )
 def test_where_hexadecimal_bytes_begin(text: str, begun: tuple[int, int] | None) -> None:
     for codes in (["616263"], ["616263", "1"], ["12ff", "616263"]):
         assert begun_hex(text, codes) == begun
     assert begun_hex(text, []) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "codes", "begun"),
+    [
+        pytest.param("610\\x66", ["610661"], (0, 5), id="the second reading finds less than the first"),
+        pytest.param("g 62", ["616263", "62"], None, id="a short secret is there as a whole"),
+    ],
+)
+def test_the_longest_beginning_of_hexadecimal_bytes(
+    text: str, codes: list[str], begun: tuple[int, int] | None
+) -> None:
+    assert begun_hex(text, codes) == begun
 
 
 def test_hexadecimal_bytes_with_separators() -> None:
