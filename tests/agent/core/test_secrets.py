@@ -506,12 +506,20 @@ def test_a_long_secret_over_many_lines_is_masked(form: Callable[[str], str], wid
     [
         ("a" * 260 + "b" * 10, "a" * 261, (1, 260)),
         ("none", "none", None),
+        ("xy12zw", "xy12", (0, 4)),
         (LONG[:256], LONG[:256], None),
         (LONG[:257], LONG[:256], (0, 256)),
     ],
 )
 def test_where_a_secret_begins(secret: str, text: str, begun: tuple[int, int] | None) -> None:
     assert Secrets([secret]).begun(text) == begun
+
+
+def test_beginnings_are_indexed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets = Secrets(["planted-1"])
+    assert secrets.begun("see") is None
+    monkeypatch.delattr(Secrets, "_index_beginnings")
+    assert secrets.begun("see pla") == (4, 3)
 
 
 def test_a_text_that_only_begins_like_a_long_secret_is_shown() -> None:
@@ -535,6 +543,7 @@ def test_a_text_that_only_begins_like_a_long_secret_is_shown() -> None:
         pytest.param("ab1ab1ab", "ab1ab1ab1ab", "***", id="two that overlap"),
         pytest.param("########", "#########", "***", id="two that share all but one character"),
         pytest.param("planted-1", "planted-1planted-1", "******", id="two side by side"),
+        pytest.param("planted-1", "planted-1 planted-1 planted-1", "*** *** ***", id="three"),
         pytest.param("orange", "_orange orange_ orange", "_orange orange_ ***", id="parts of names"),
         pytest.param("orange", "éorange orangeé (orange)", "éorange orangeé (***)", id="parts of words"),
         pytest.param("???>>>???", "Pz8_Pj4-Pz8_ Pz8/Pj4+Pz8/", "*** ***", id="base64 of both kinds"),
@@ -556,6 +565,9 @@ def test_where_values_of_the_environment_are_secret(value: str, text: str, maske
         pytest.param("a1b2", "xa1b2x", "x***x", id="four characters"),
         pytest.param("a1b", "xa1bx a1b", "xa1bx ***", id="three stand alone"),
         pytest.param("123456", "x123456x", "x***x", id="a number"),
+        pytest.param("a1b2c", "a1b\n2c", "a1b\n2c", id="five characters in two lines"),
+        pytest.param("a1b2c3", "a1b\n2c3", "***", id="six characters in two lines"),
+        pytest.param("default", "def\nault", "def\nault", id="a word in two lines"),
         pytest.param("token", "746f6b656e", "746f6b656e", id="a short word in hexadecimal"),
         pytest.param("default", "64656661756c74 default", "*** ***", id="a longer word in hexadecimal"),
     ],
@@ -677,9 +689,16 @@ def test_a_stream_may_hold_and_end_with_bytes_that_are_no_text() -> None:
     ("pieces", "shown"),
     [
         ((b"one\r", b"\ntwo\n"), ("", "one\ntwo\n", "")),
-        ((b"orange\n",), (f"{MASK}\n", "")),
+        ((b"orange\n", b"orange\n"), (f"{MASK}\n", f"{MASK}\n", "")),
         ((b"one\r", b"two"), ("", "one\n", "two\n")),
         ((b"one\rtwo\rends with planted\n",), ("one\ntwo\n", "ends with planted\n")),
+        ((b"one\rtwo\rthree",), ("one\ntwo\n", "three\n")),
+        ((b"\rtwo",), ("\n", "two\n")),
+        ((b"ends with pla\n",), ("ends with pla\n", "")),
+        ((b"ends with plan\n",), ("", "ends with plan\n")),
+        ((b"p\n", b"lanted-1-abc\n"), ("p\n", f"{MASK}\n", "")),
+        ((b"ends with plan\r",), ("", "ends with plan\n")),
+        ((b"ends with plan\rx",), ("", "ends with plan\nx\n")),
         ((b"\nends with planted\n",), ("\n", "ends with planted\n")),
         ((b"\rends with planted\n",), ("\n", "ends with planted\n")),
         (
@@ -701,6 +720,12 @@ def test_how_much_of_a_secret_is_withheld(length: int, shown: str) -> None:
     assert LineMasker(Secrets([LONG]), longest=64).feed(f"{LONG[:length]}\n".encode()) == shown
 
 
+def test_the_last_character_of_a_secret_too_long_to_withhold_is_masked() -> None:
+    masker = LineMasker(Secrets(["planted-1"]), longest=4)
+    assert masker.feed(b"planted-\n") == "planted-\n"
+    assert masker.feed(b"1 x\n") == f"{MASK} x\n"
+
+
 @pytest.mark.parametrize(
     ("length", "shown", "rest"),
     [
@@ -713,6 +738,11 @@ def test_an_endless_line_keeps_half_of_the_longest(length: int, shown: str, rest
     masker = LineMasker(Secrets(["planted-1-abc"]), longest=64)
     assert masker.feed(b"x" * length) == shown
     assert masker.close() == f"{rest}\n"
+
+
+def test_a_line_is_endless_after_64_kib() -> None:
+    assert LineMasker(Secrets()).feed(b"x" * 65_536) == ""
+    assert LineMasker(Secrets()).feed(b"x" * 65_537) == "x" * 32_769
 
 
 @pytest.mark.parametrize(
