@@ -286,20 +286,16 @@ class Secrets:
 
     def _found(self, view: TextView) -> Iterator[tuple[int, int]]:
         text = view.text
-        lowered = lower(text)
         for code, needle in self._sought:
-            sought = lowered if code in self._spread else text
-            if code not in sought:
-                continue
             if view.joined and (needle.alone or len(code) < _SHORTEST_SPLIT):
                 continue
-            start = sought.find(code)
+            start = text.find(code)
             while start >= 0:
                 end = start + len(code)
                 if not needle.alone or _stands_alone(text, start, end):
                     yield view.origin(*_widened(text, start, end, needle))
-                start = sought.find(code, start + 1)
-        for span in separated_hex(lowered, self._spread):
+                start = text.find(code, start + 1)
+        for span in separated_hex(lower(text), self._spread):
             yield view.origin(*span)
 
     def begun(self, text: str) -> tuple[int, int] | None:
@@ -440,7 +436,7 @@ def _covered(text: str, spans: Iterable[tuple[int, int]]) -> str:
     for start, end in spans:
         parts += (text[done:start], MASK)
         done = end
-    return "".join((*parts, text[done:])) if parts else text
+    return "".join((*parts, text[done:]))
 
 
 class LineMasker:

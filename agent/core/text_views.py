@@ -217,9 +217,8 @@ def _without(view: TextView, removed: list[tuple[int, int]]) -> TextView:
     def pieces() -> list[_Piece]:
         found, length = [], 0
         for start, end in kept:
-            if end > start:
-                found.append((length, start, end, True))
-                length += end - start
+            found.append((length, start, end, True))
+            length += end - start
         return found
 
     return TextView("".join([source[start:end] for start, end in kept]), view, pieces, joined=True)
@@ -284,14 +283,17 @@ def _of_bytes(data: bytes, width: int) -> list[tuple[str, int]]:
 
 
 def separated_hex(lowered: str, codes: Iterable[str]) -> Iterator[tuple[int, int]]:
-    """Yield positions of hexadecimal bytes with separators, as ``xxd`` and ``openssl`` write them.
+    """Yield positions of hexadecimal bytes, also with separators, as ``xxd`` and ``openssl`` write them.
 
     Args:
         lowered: the text, in small letters.
         codes: the bytes, in small letters without separators.
     """
-    for code in codes:
-        yield from (match.span() for match in _separated(code).finditer(lowered))
+    for pattern in map(_separated, codes):
+        match = pattern.search(lowered)
+        while match:
+            yield match.span()
+            match = pattern.search(lowered, match.start() + 1)
 
 
 def begun_hex(lowered: str, codes: Iterable[str]) -> tuple[int, int] | None:

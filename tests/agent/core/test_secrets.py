@@ -457,8 +457,7 @@ def test_a_line_without_end_is_passed_on_without_cutting_a_secret(padding: int, 
 )
 def test_parameters_that_name_a_secret(name: str, kind: str) -> None:
     assert secret_reference(name) == kind
-    if not kind:
-        assert module._named_secret(name, "PATH") == ""
+    assert module._named_secret(name, "no-such-name") == ""
 
 
 def test_tuples_stay_tuples_and_bytes_need_not_be_text() -> None:
@@ -507,6 +506,9 @@ def test_a_long_secret_over_many_lines_is_masked(form: Callable[[str], str], wid
         ("a" * 260 + "b" * 10, "a" * 261, (1, 260)),
         ("none", "none", None),
         ("xy12zw", "xy12", (0, 4)),
+        ("planted-1", "see %4", (4, 0)),
+        ("planted-1", "-" * 2000 + "%4", (2000, 0)),
+        ("planted-1", "-" * 2000 + "pla", (2000, 3)),
         (LONG[:256], LONG[:256], None),
         (LONG[:257], LONG[:256], (0, 256)),
     ],
@@ -541,6 +543,9 @@ def test_a_text_that_only_begins_like_a_long_secret_is_shown() -> None:
         pytest.param("q" * 21, f"x{'q' * 21}", "x***", id="21 letters"),
         pytest.param("orange", "6f72616e6765", "***", id="a word of six letters in hexadecimal"),
         pytest.param("ab1ab1ab", "ab1ab1ab1ab", "***", id="two that overlap"),
+        pytest.param("jkjkjk", "6A6B6A6B6A6B6A6B", "***", id="two that overlap in hexadecimal"),
+        pytest.param("jkjkjk", "6a 6b 6a 6b 6a 6b 6a", "*** 6a", id="one with a blank after each byte"),
+        pytest.param("jkjkjk", "6a:6b:6a:6b:6a:6b:6a:6b", "***", id="two that overlap with separators"),
         pytest.param("########", "#########", "***", id="two that share all but one character"),
         pytest.param("planted-1", "planted-1planted-1", "******", id="two side by side"),
         pytest.param("planted-1", "planted-1 planted-1 planted-1", "*** *** ***", id="three"),
@@ -694,6 +699,9 @@ def test_a_stream_may_hold_and_end_with_bytes_that_are_no_text() -> None:
         ((b"one\rtwo\rends with planted\n",), ("one\ntwo\n", "ends with planted\n")),
         ((b"one\rtwo\rthree",), ("one\ntwo\n", "three\n")),
         ((b"\rtwo",), ("\n", "two\n")),
+        ((b"one\ntwo\nends with planted\n",), ("one\ntwo\n", "ends with planted\n")),
+        ((b"\nplanted\n",), ("\n", "planted\n")),
+        ((b"pl\n", b"ant\ned\n", b"-1-abc\n"), ("pl\n", "", f"{MASK}\n", "")),
         ((b"ends with pla\n",), ("ends with pla\n", "")),
         ((b"ends with plan\n",), ("", "ends with plan\n")),
         ((b"p\n", b"lanted-1-abc\n"), ("p\n", f"{MASK}\n", "")),
@@ -715,15 +723,38 @@ def test_the_lines_that_a_piece_completes(pieces: tuple[bytes, ...], shown: tupl
     assert (*map(masker.feed, pieces), masker.close()) == shown
 
 
-@pytest.mark.parametrize(("length", "shown"), [(63, ""), (64, f"{LONG[:64]}\n")])
-def test_how_much_of_a_secret_is_withheld(length: int, shown: str) -> None:
-    assert LineMasker(Secrets([LONG]), longest=64).feed(f"{LONG[:length]}\n".encode()) == shown
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (LONG[:63], ""),
+        (LONG[:64], f"{LONG[:64]}\n"),
+        (f"{'x' * 30}\n{LONG[:20]}", f"{'x' * 30}\n"),
+    ],
+)
+def test_how_much_of_a_secret_is_withheld(text: str, shown: str) -> None:
+    assert LineMasker(Secrets([LONG]), longest=64).feed(f"{text}\n".encode()) == shown
 
 
-def test_the_last_character_of_a_secret_too_long_to_withhold_is_masked() -> None:
-    masker = LineMasker(Secrets(["planted-1"]), longest=4)
-    assert masker.feed(b"planted-\n") == "planted-\n"
-    assert masker.feed(b"1 x\n") == f"{MASK} x\n"
+@pytest.mark.parametrize(
+    ("first", "shown", "second", "rest"),
+    [
+        (b"planted-\n", "planted-\n", b"1 x\n", f"{MASK} x\n"),
+        (b"planted-1", MASK, b"2 x\n", f"{MASK} x\n"),
+        (b"planted-1", MASK, b"x\n", "x\n"),
+    ],
+)
+def test_a_secret_too_long_to_withhold_ends_in_the_next_piece(
+    first: bytes, shown: str, second: bytes, rest: str
+) -> None:
+    masker = LineMasker(Secrets(["planted-1", "planted-12"]), longest=4)
+    assert (masker.feed(first), masker.feed(second)) == (shown, rest)
+
+
+@pytest.mark.parametrize(
+    ("longest", "shown"), [(28, "x" * 40 + "\n"), (27, f"{'x' * 40}\n{KEY_BEGINS.strip()}{MASK}")]
+)
+def test_how_much_of_a_private_key_is_withheld(longest: int, shown: str) -> None:
+    assert LineMasker(Secrets(), longest=longest).feed(f"{'x' * 40}\n{KEY_BEGINS}".encode()) == shown
 
 
 @pytest.mark.parametrize(
