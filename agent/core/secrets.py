@@ -133,8 +133,7 @@ def _needles(value: str, *, alone: bool) -> set[_Needle]:
     forms |= {form.rstrip("\\") for form in forms}  # which may escape the character after it
     # A secret of several lines, such as a private key, appears in logs line by line.
     lines = [line.strip() for line in value.splitlines()]
-    if len(lines) > 1:
-        forms.update(line for line in lines if len(line) >= _SHORTEST and not line.startswith("-----"))
+    forms.update(line for line in lines if len(line) >= _SHORTEST and not line.startswith("-----"))
     return {*map(_Needle, forms), *codes}
 
 
@@ -190,7 +189,6 @@ class Secrets:
     ) -> None:
         self._lock = threading.Lock()
         self._needles: frozenset[_Needle] = frozenset()
-        self._sought: list[tuple[str, _Needle]] = []
         self._spread: frozenset[str] = frozenset()
         """Codes in hexadecimal, which also appear with separators."""
         self._beginnings: _Beginnings | None = None
@@ -227,7 +225,6 @@ class Secrets:
             if found <= self._needles:
                 return
             self._needles |= found
-            self._sought = [(needle.text, needle) for needle in self._needles]
             self._spread |= {_bytes_of(value).hex()} & {one.text for one in found}
             self._beginnings = None
             self._known.clear()
@@ -286,7 +283,8 @@ class Secrets:
 
     def _found(self, view: TextView) -> Iterator[tuple[int, int]]:
         text = view.text
-        for code, needle in self._sought:
+        for needle in self._needles:
+            code = needle.text
             if view.joined and (needle.alone or len(code) < _SHORTEST_SPLIT):
                 continue
             start = text.find(code)

@@ -310,13 +310,12 @@ def begun_hex(lowered: str, codes: Iterable[str]) -> tuple[int, int] | None:
     longest = max(map(len, codes), default=0)
     best: tuple[int, int] | None = None
     readings = [
-        [one.start() for one in token.finditer(region) if one[0] in _HEX_DIGITS]
-        for token in (_HEX_TOKENS if "x" in region else _HEX_TOKENS[:1])
+        [one.start() for one in token.finditer(region) if one[0] in _HEX_DIGITS] for token in _HEX_TOKENS
     ]
     for places in readings:
         digits = "".join(region[place] for place in places)
         for end in {len(digits), len(digits) - digits.endswith("0")}:  # a 0 may be that of 0x
-            for length in range(min(end, longest - 1), best[1] if best else 0, -1):
+            for length in range(min(end, longest), best[1] if best else 0, -1):
                 tail = digits[end - length : end]
                 if any(length < len(code) and code.startswith(tail) for code in codes):
                     best = len(lowered) - len(region) + places[end - length], length

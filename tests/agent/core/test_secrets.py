@@ -7,7 +7,7 @@ import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 import hypothesis
 import pytest
@@ -557,6 +557,12 @@ def test_a_text_that_only_begins_like_a_long_secret_is_shown() -> None:
         pytest.param("planted-12", "(BsYW50ZWQtMT)", "(***)", id="base64 without its beginning"),
         pytest.param("planted-12", "cGxhbnRlZC0xM", "***", id="base64 without its end"),
         pytest.param("planted-1\nplanted-2", "planted-2 planted-1", "*** ***", id="two lines"),
+        pytest.param("planted-1\n}", "} planted-1", "} ***", id="a line of one character"),
+        pytest.param("planted-1\nab12c", "ab12c", "ab12c", id="a line of five characters"),
+        pytest.param("planted-1\nab12cd", "ab12cd", "***", id="a line of six characters"),
+        pytest.param("-----BEGIN X-----\nab12cd", "-----BEGIN X-----", "-----BEGIN X-----", id="a headline"),
+        pytest.param("planted-1\\", "planted-1\\ x", "*** x", id="a backslash at its end"),
+        pytest.param("planted-1", "x='' planted-1", "x='' ***", id="quotes of the shell"),
         pytest.param(" ' planted-1 \" ", "planted-1", "***", id="blanks within quotes"),
     ],
 )
@@ -572,6 +578,8 @@ def test_where_values_of_the_environment_are_secret(value: str, text: str, maske
         pytest.param("123456", "x123456x", "x***x", id="a number"),
         pytest.param("a1b2c", "a1b\n2c", "a1b\n2c", id="five characters in two lines"),
         pytest.param("a1b2c3", "a1b\n2c3", "***", id="six characters in two lines"),
+        pytest.param("a%41b2", "xaAb2x", "x***x", id="four characters after decoding"),
+        pytest.param("a%41b", "aAb", "aAb", id="three characters after decoding"),
         pytest.param("default", "def\nault", "def\nault", id="a word in two lines"),
         pytest.param("token", "746f6b656e", "746f6b656e", id="a short word in hexadecimal"),
         pytest.param("default", "64656661756c74 default", "*** ***", id="a longer word in hexadecimal"),
@@ -581,7 +589,7 @@ def test_where_values_of_secret_parameters_are_secret(value: str, text: str, mas
     assert Secrets(mappings=[{"Password": value}]).mask(text) == masked
 
 
-LATIN = b"pl\xe4nted-1"
+LATIN = b"pl\xe4nted 1"
 """A password in an encoding other than UTF-8."""
 
 
@@ -592,6 +600,7 @@ LATIN = b"pl\xe4nted-1"
         LATIN.decode("utf-8", "replace"),
         LATIN.decode("latin-1"),
         quote(LATIN),
+        quote_plus(LATIN),
         repr(LATIN)[2:-1],
         base64.b64encode(LATIN).decode(),
         LATIN.hex(),
@@ -601,6 +610,12 @@ LATIN = b"pl\xe4nted-1"
 def test_a_variable_that_is_not_utf_8_is_masked(text: str) -> None:
     masked = Secrets(environment={"DB_PASSWORD": os.fsdecode(LATIN)}).mask(f"<{text}>")
     assert masked.rstrip("=>") == f"<{MASK}"
+
+
+def test_bytes_of_several_secrets_are_masked() -> None:
+    values = ["planted-1", "planted-2"]
+    text = " and ".join(value.encode().hex(":") for value in values)
+    assert Secrets(values).mask(text) == f"{MASK} and {MASK}"
 
 
 def test_half_of_a_surrogate_pair_is_masked() -> None:
@@ -623,10 +638,11 @@ def test_the_masked_forms_of_short_texts_are_cached(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(module, "_covered", covered)
     monkeypatch.setattr(module, "_KNOWN_LIMIT", 2)
-    secrets = Secrets()
+    secrets = Secrets(["planted-1"])
     short, long = "x" * 200, "x" * 201
     for text in (short, "b", short, "c", "c", short, long, long):
         assert secrets.mask(text) == text
+        secrets.add("planted-1")  # which it knows
     assert masked == [short, "b", "c", short, long, long]  # the third short text replaces the first two
 
 
