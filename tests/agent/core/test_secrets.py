@@ -578,6 +578,7 @@ def test_where_values_of_the_environment_are_secret(value: str, text: str, maske
         pytest.param("123456", "x123456x", "x***x", id="a number"),
         pytest.param("a1b2c", "a1b\n2c", "a1b\n2c", id="five characters in two lines"),
         pytest.param("a1b2c3", "a1b\n2c3", "***", id="six characters in two lines"),
+        pytest.param("a1b2\\", "a1b2\\ x", "*** x", id="a backslash after four characters"),
         pytest.param("a%41b2", "xaAb2x", "x***x", id="four characters after decoding"),
         pytest.param("a%41b", "aAb", "aAb", id="three characters after decoding"),
         pytest.param("default", "def\nault", "def\nault", id="a word in two lines"),
