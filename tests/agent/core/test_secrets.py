@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core import secrets as module
-from agent.core.secret_shapes import lower, secret_reference, unfinished_block
-from agent.core.secrets import MASK, LineMasker, Secrets, is_reference, is_secret_name
+from agent.core.secret_shapes import is_secret_name, lower, secret_reference, unfinished_block
+from agent.core.secrets import MASK, LineMasker, Secrets, is_reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -555,6 +555,7 @@ def test_a_text_that_only_begins_like_a_long_secret_is_shown() -> None:
         pytest.param("planted-1\\", "pla=\nnted-1\\\n>", "***\\\n>", id="its backslash ends a line"),
         pytest.param("planted-1X", "planted-1 planted-1X", "planted-1 ***", id="its last letter counts"),
         pytest.param("planted-12", "(BsYW50ZWQtMT)", "(***)", id="base64 without its beginning"),
+        pytest.param("planted-12", "(kBsYW50ZWQtMT)", "(***)", id="base64 with one character before it"),
         pytest.param("planted-12", "cGxhbnRlZC0xM", "***", id="base64 without its end"),
         pytest.param("planted-1\nplanted-2", "planted-2 planted-1", "*** ***", id="two lines"),
         pytest.param("planted-1\n}", "} planted-1", "} ***", id="a line of one character"),
