@@ -717,6 +717,7 @@ def test_a_stream_may_hold_and_end_with_bytes_that_are_no_text() -> None:
         ((b"one\rtwo\rends with planted\n",), ("one\ntwo\n", "ends with planted\n")),
         ((b"one\rtwo\rthree",), ("one\ntwo\n", "three\n")),
         ((b"\rtwo",), ("\n", "two\n")),
+        ((b"one\rx",), ("one\n", "x\n")),
         ((b"one\ntwo\nends with planted\n",), ("one\ntwo\n", "ends with planted\n")),
         ((b"\nplanted\n",), ("\n", "planted\n")),
         ((b"pl\n", b"ant\ned\n", b"-1-abc\n"), ("pl\n", "", f"{MASK}\n", "")),

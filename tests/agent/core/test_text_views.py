@@ -191,3 +191,4 @@ def test_hexadecimal_bytes_with_separators() -> None:
     assert [text[start:end] for start, end in separated_hex(text, ["616263", "6264"])] == [
         "616263", "61:62:63", "61, 0x62, 0x63", "61\\x62\\x63", "62 64",
     ]  # fmt: skip
+    assert list(separated_hex("66666", ["6666"])) == [(0, 4), (1, 5)]
