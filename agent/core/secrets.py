@@ -118,15 +118,12 @@ def _base64_needles(value: bytes) -> Iterator[_Needle]:
             yield _Needle(text, before=before, after=after)
 
 
-def _needles(value: str, *, declared: bool, alone: bool) -> set[_Needle]:
+def _needles(value: str, *, alone: bool) -> set[_Needle]:
     """Return the texts that reveal a secret in a decoded text."""
     encoded = _bytes_of(value)
-    shortest = _SHORTEST_DECLARED if declared else _SHORTEST + 1
-    codes = {needle for needle in _base64_needles(encoded) if len(needle.text) >= shortest}
+    codes: set[_Needle] = set()
     if not alone or len(value) >= _SHORTEST:
-        codes.add(_Needle(encoded.hex()))
-    else:
-        codes.clear()
+        codes = {*_base64_needles(encoded), _Needle(encoded.hex())}
     if alone:
         return {_Needle(value, alone=True), *codes}
     forms = {value, quote_plus(encoded), shlex.quote(value)}
@@ -136,8 +133,7 @@ def _needles(value: str, *, declared: bool, alone: bool) -> set[_Needle]:
     forms |= {form.rstrip("\\") for form in forms}  # which may escape the character after it
     # A secret of several lines, such as a private key, appears in logs line by line.
     lines = [line.strip() for line in value.splitlines()]
-    if len(lines) > 1:
-        forms.update(line for line in lines if len(line) >= _SHORTEST and not line.startswith("-----"))
+    forms.update(line for line in lines if len(line) >= _SHORTEST and not line.startswith("-----"))
     return {*map(_Needle, forms), *codes}
 
 
@@ -193,7 +189,6 @@ class Secrets:
     ) -> None:
         self._lock = threading.Lock()
         self._needles: frozenset[_Needle] = frozenset()
-        self._sought: list[tuple[str, _Needle]] = []
         self._spread: frozenset[str] = frozenset()
         """Codes in hexadecimal, which also appear with separators."""
         self._beginnings: _Beginnings | None = None
@@ -225,12 +220,11 @@ class Secrets:
             if len(value) < _SHORTEST or _PLAIN.fullmatch(value) or _is_number(value):
                 return
             alone = _WORD.fullmatch(value) is not None
-        found = _needles(value, declared=declared, alone=alone)
+        found = _needles(value, alone=alone)
         with self._lock:
             if found <= self._needles:
                 return
             self._needles |= found
-            self._sought = [(needle.text, needle) for needle in self._needles]
             self._spread |= {_bytes_of(value).hex()} & {one.text for one in found}
             self._beginnings = None
             self._known.clear()
@@ -289,20 +283,17 @@ class Secrets:
 
     def _found(self, view: TextView) -> Iterator[tuple[int, int]]:
         text = view.text
-        lowered = lower(text)
-        for code, needle in self._sought:
-            sought = lowered if code in self._spread else text
-            if code not in sought:
-                continue
+        for needle in self._needles:
+            code = needle.text
             if view.joined and (needle.alone or len(code) < _SHORTEST_SPLIT):
                 continue
-            start = sought.find(code)
+            start = text.find(code)
             while start >= 0:
                 end = start + len(code)
                 if not needle.alone or _stands_alone(text, start, end):
                     yield view.origin(*_widened(text, start, end, needle))
-                start = sought.find(code, start + 1)
-        for span in separated_hex(lowered, self._spread):
+                start = text.find(code, start + 1)
+        for span in separated_hex(lower(text), self._spread):
             yield view.origin(*span)
 
     def begun(self, text: str) -> tuple[int, int] | None:
@@ -443,7 +434,7 @@ def _covered(text: str, spans: Iterable[tuple[int, int]]) -> str:
     for start, end in spans:
         parts += (text[done:start], MASK)
         done = end
-    return "".join((*parts, text[done:])) if parts else text
+    return "".join((*parts, text[done:]))
 
 
 class LineMasker:
@@ -515,4 +506,4 @@ class LineMasker:
 
 
 def _with_newlines(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+    return text.replace("\r\n", "\n").replace("\r", "\n")

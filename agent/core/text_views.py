@@ -217,9 +217,8 @@ def _without(view: TextView, removed: list[tuple[int, int]]) -> TextView:
     def pieces() -> list[_Piece]:
         found, length = [], 0
         for start, end in kept:
-            if end > start:
-                found.append((length, start, end, True))
-                length += end - start
+            found.append((length, start, end, True))
+            length += end - start
         return found
 
     return TextView("".join([source[start:end] for start, end in kept]), view, pieces, joined=True)
@@ -233,10 +232,9 @@ def _unescaped(view: TextView) -> TextView | None:
     length = done = 0
     for match in _ESCAPE.finditer(source):
         at = match.start()
-        if at > done:
-            pieces.append((length, done, at, True))
-            parts.append(source[done:at])
-            length += at - done
+        pieces.append((length, done, at, True))
+        parts.append(source[done:at])
+        length += at - done
         for letters, width in _decoded(match):
             pieces.append((length, at, at + width, False))
             parts.append(letters)
@@ -245,14 +243,13 @@ def _unescaped(view: TextView) -> TextView | None:
         done = match.end()
     if not done:
         return None
-    if done < len(source):
-        pieces.append((length, done, len(source), True))
-        parts.append(source[done:])
+    pieces.append((length, done, len(source), True))
+    parts.append(source[done:])
     return TextView("".join(parts), view, lambda: pieces, joined=view.joined)
 
 
 def _decoded(match: re.Match[str]) -> list[tuple[str, int]]:
-    kind, text = match.lastgroup or "", match[0]
+    kind, text = str(match.lastgroup), match[0]
     if kind == "percent":
         return _of_bytes(bytes.fromhex(text.replace("%", "")), 3)
     if kind == "bytes":
@@ -279,21 +276,24 @@ def _letter(kind: str, match: re.Match[str]) -> str:
 def _of_bytes(data: bytes, width: int) -> list[tuple[str, int]]:
     """Return the characters of some bytes in UTF-8, or else Latin-1, each ``width`` characters per byte."""
     try:
-        letters = data.decode("utf-8")
+        letters = data.decode()
     except UnicodeDecodeError:
         return [(chr(byte), width) for byte in data]
     return [(letter, width * len(letter.encode())) for letter in letters]
 
 
 def separated_hex(lowered: str, codes: Iterable[str]) -> Iterator[tuple[int, int]]:
-    """Yield positions of hexadecimal bytes with separators, as ``xxd`` and ``openssl`` write them.
+    """Yield positions of hexadecimal bytes, also with separators, as ``xxd`` and ``openssl`` write them.
 
     Args:
         lowered: the text, in small letters.
         codes: the bytes, in small letters without separators.
     """
-    for code in codes:
-        yield from (match.span() for match in _separated(code).finditer(lowered))
+    for pattern in map(_separated, codes):
+        match = pattern.search(lowered)
+        while match:
+            yield match.span()
+            match = pattern.search(lowered, match.start() + 1)
 
 
 def begun_hex(lowered: str, codes: Iterable[str]) -> tuple[int, int] | None:
@@ -310,13 +310,12 @@ def begun_hex(lowered: str, codes: Iterable[str]) -> tuple[int, int] | None:
     longest = max(map(len, codes), default=0)
     best: tuple[int, int] | None = None
     readings = [
-        [one.start() for one in token.finditer(region) if one[0] in _HEX_DIGITS]
-        for token in (_HEX_TOKENS if "x" in region else _HEX_TOKENS[:1])
+        [one.start() for one in token.finditer(region) if one[0] in _HEX_DIGITS] for token in _HEX_TOKENS
     ]
-    for places in readings if region else ():
+    for places in readings:
         digits = "".join(region[place] for place in places)
         for end in {len(digits), len(digits) - digits.endswith("0")}:  # a 0 may be that of 0x
-            for length in range(min(end, longest - 1), best[1] if best else 0, -1):
+            for length in range(min(end, longest), best[1] if best else 0, -1):
                 tail = digits[end - length : end]
                 if any(length < len(code) and code.startswith(tail) for code in codes):
                     best = len(lowered) - len(region) + places[end - length], length

@@ -266,6 +266,8 @@ def test_what_parameters_name_is_secret(tmp_path: Path, monkeypatch: pytest.Monk
     assert secrets.mask("planted-in-a-variable planted-in-a-file") == f"{MASK} {MASK}"
     monkeypatch.setenv("MY_OWN", "12345")
     assert Secrets(mappings=[{"apiKeyEnv": "MY_OWN"}]).mask("x12345x") == f"x{MASK}x"
+    monkeypatch.setenv("None", "not-a-name")
+    assert Secrets(mappings=[{"apiKeyEnv": None}]).mask("not-a-name") == "not-a-name"
     Secrets(mappings=[{"apiKeyEnv": "NOT_SET", "TokenFile": str(tmp_path), "KeyPath": "\0"}])
     (tmp_path / "large").write_bytes(b"large-file" * 100_000)
     assert Secrets(mappings=[{"KeyFile": str(tmp_path / "large")}]).mask("large-file") == "large-file"

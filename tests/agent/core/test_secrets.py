@@ -7,7 +7,7 @@ import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 import hypothesis
 import pytest
@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core import secrets as module
-from agent.core.secret_shapes import lower, secret_reference, unfinished_block
-from agent.core.secrets import MASK, LineMasker, Secrets, is_reference, is_secret_name
+from agent.core.secret_shapes import is_secret_name, lower, secret_reference, unfinished_block
+from agent.core.secrets import MASK, LineMasker, Secrets, is_reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -263,7 +263,8 @@ def test_variables_that_are_short_and_plain_are_not_literals() -> None:
         ("ab", "ab", "ab"),
         (True, "True true", "True true"),
         ("none", "none None", "none None"),
-        (["{Key}", "first1", {"token": "second2"}], "first1 second2", "*** ***"),
+        (["{Key}", "first1", {"token": "sec2"}], "first1 sec2x", "*** ***x"),
+        ({"token": "sec1"}, "sec1x", "***x"),
     ],
 )
 def test_the_value_of_a_secret_parameter_is_masked_wherever_it_stands(
@@ -456,6 +457,7 @@ def test_a_line_without_end_is_passed_on_without_cutting_a_secret(padding: int, 
 )
 def test_parameters_that_name_a_secret(name: str, kind: str) -> None:
     assert secret_reference(name) == kind
+    assert module._named_secret(name, "no-such-name") == ""
 
 
 def test_tuples_stay_tuples_and_bytes_need_not_be_text() -> None:
@@ -503,10 +505,23 @@ def test_a_long_secret_over_many_lines_is_masked(form: Callable[[str], str], wid
     [
         ("a" * 260 + "b" * 10, "a" * 261, (1, 260)),
         ("none", "none", None),
+        ("xy12zw", "xy12", (0, 4)),
+        ("planted-1", "see %4", (4, 0)),
+        ("planted-1", "-" * 2000 + "%4", (2000, 0)),
+        ("planted-1", "-" * 2000 + "pla", (2000, 3)),
+        (LONG[:256], LONG[:256], None),
+        (LONG[:257], LONG[:256], (0, 256)),
     ],
 )
 def test_where_a_secret_begins(secret: str, text: str, begun: tuple[int, int] | None) -> None:
     assert Secrets([secret]).begun(text) == begun
+
+
+def test_beginnings_are_indexed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets = Secrets(["planted-1"])
+    assert secrets.begun("see") is None
+    monkeypatch.delattr(Secrets, "_index_beginnings")
+    assert secrets.begun("see pla") == (4, 3)
 
 
 def test_a_text_that_only_begins_like_a_long_secret_is_shown() -> None:
@@ -528,15 +543,27 @@ def test_a_text_that_only_begins_like_a_long_secret_is_shown() -> None:
         pytest.param("q" * 21, f"x{'q' * 21}", "x***", id="21 letters"),
         pytest.param("orange", "6f72616e6765", "***", id="a word of six letters in hexadecimal"),
         pytest.param("ab1ab1ab", "ab1ab1ab1ab", "***", id="two that overlap"),
+        pytest.param("jkjkjk", "6A6B6A6B6A6B6A6B", "***", id="two that overlap in hexadecimal"),
+        pytest.param("jkjkjk", "6a 6b 6a 6b 6a 6b 6a", "*** 6a", id="one with a blank after each byte"),
+        pytest.param("jkjkjk", "6a:6b:6a:6b:6a:6b:6a:6b", "***", id="two that overlap with separators"),
         pytest.param("########", "#########", "***", id="two that share all but one character"),
         pytest.param("planted-1", "planted-1planted-1", "******", id="two side by side"),
+        pytest.param("planted-1", "planted-1 planted-1 planted-1", "*** *** ***", id="three"),
         pytest.param("orange", "_orange orange_ orange", "_orange orange_ ***", id="parts of names"),
         pytest.param("orange", "éorange orangeé (orange)", "éorange orangeé (***)", id="parts of words"),
         pytest.param("???>>>???", "Pz8_Pj4-Pz8_ Pz8/Pj4+Pz8/", "*** ***", id="base64 of both kinds"),
         pytest.param("planted-1\\", "pla=\nnted-1\\\n>", "***\\\n>", id="its backslash ends a line"),
+        pytest.param("planted-1X", "planted-1 planted-1X", "planted-1 ***", id="its last letter counts"),
         pytest.param("planted-12", "(BsYW50ZWQtMT)", "(***)", id="base64 without its beginning"),
+        pytest.param("planted-12", "(kBsYW50ZWQtMT)", "(***)", id="base64 with one character before it"),
         pytest.param("planted-12", "cGxhbnRlZC0xM", "***", id="base64 without its end"),
         pytest.param("planted-1\nplanted-2", "planted-2 planted-1", "*** ***", id="two lines"),
+        pytest.param("planted-1\n}", "} planted-1", "} ***", id="a line of one character"),
+        pytest.param("planted-1\nab12c", "ab12c", "ab12c", id="a line of five characters"),
+        pytest.param("planted-1\nab12cd", "ab12cd", "***", id="a line of six characters"),
+        pytest.param("-----BEGIN X-----\nab12cd", "-----BEGIN X-----", "-----BEGIN X-----", id="a headline"),
+        pytest.param("planted-1\\", "planted-1\\ x", "*** x", id="a backslash at its end"),
+        pytest.param("planted-1", "x='' planted-1", "x='' ***", id="quotes of the shell"),
         pytest.param(" ' planted-1 \" ", "planted-1", "***", id="blanks within quotes"),
     ],
 )
@@ -550,6 +577,12 @@ def test_where_values_of_the_environment_are_secret(value: str, text: str, maske
         pytest.param("a1b2", "xa1b2x", "x***x", id="four characters"),
         pytest.param("a1b", "xa1bx a1b", "xa1bx ***", id="three stand alone"),
         pytest.param("123456", "x123456x", "x***x", id="a number"),
+        pytest.param("a1b2c", "a1b\n2c", "a1b\n2c", id="five characters in two lines"),
+        pytest.param("a1b2c3", "a1b\n2c3", "***", id="six characters in two lines"),
+        pytest.param("a1b2\\", "a1b2\\ x", "*** x", id="a backslash after four characters"),
+        pytest.param("a%41b2", "xaAb2x", "x***x", id="four characters after decoding"),
+        pytest.param("a%41b", "aAb", "aAb", id="three characters after decoding"),
+        pytest.param("default", "def\nault", "def\nault", id="a word in two lines"),
         pytest.param("token", "746f6b656e", "746f6b656e", id="a short word in hexadecimal"),
         pytest.param("default", "64656661756c74 default", "*** ***", id="a longer word in hexadecimal"),
     ],
@@ -558,7 +591,7 @@ def test_where_values_of_secret_parameters_are_secret(value: str, text: str, mas
     assert Secrets(mappings=[{"Password": value}]).mask(text) == masked
 
 
-LATIN = b"pl\xe4nted-1"
+LATIN = b"pl\xe4nted 1"
 """A password in an encoding other than UTF-8."""
 
 
@@ -569,6 +602,7 @@ LATIN = b"pl\xe4nted-1"
         LATIN.decode("utf-8", "replace"),
         LATIN.decode("latin-1"),
         quote(LATIN),
+        quote_plus(LATIN),
         repr(LATIN)[2:-1],
         base64.b64encode(LATIN).decode(),
         LATIN.hex(),
@@ -580,6 +614,12 @@ def test_a_variable_that_is_not_utf_8_is_masked(text: str) -> None:
     assert masked.rstrip("=>") == f"<{MASK}"
 
 
+def test_bytes_of_several_secrets_are_masked() -> None:
+    values = ["planted-1", "planted-2"]
+    text = " and ".join(value.encode().hex(":") for value in values)
+    assert Secrets(values).mask(text) == f"{MASK} and {MASK}"
+
+
 def test_half_of_a_surrogate_pair_is_masked() -> None:
     assert Secrets(["planted-\ud83d"]).mask("<planted-\ud83d>") == f"<{MASK}>"
 
@@ -589,6 +629,23 @@ def test_a_secret_is_masked_in_texts_that_were_seen_before_it() -> None:
     assert secrets.mask("see planted-1") == "see planted-1"
     secrets.add("planted-1")
     assert secrets.mask("see planted-1") == f"see {MASK}"
+
+
+def test_the_masked_forms_of_short_texts_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    masked: list[str] = []
+
+    def covered(text: str, _: list[tuple[int, int]]) -> str:
+        masked.append(text)
+        return text
+
+    monkeypatch.setattr(module, "_covered", covered)
+    monkeypatch.setattr(module, "_KNOWN_LIMIT", 2)
+    secrets = Secrets(["planted-1"])
+    short, long = "x" * 200, "x" * 201
+    for text in (short, "b", short, "c", "c", short, long, long):
+        assert secrets.mask(text) == text
+        secrets.add("planted-1")  # which it knows
+    assert masked == [short, "b", "c", short, long, long]  # the third short text replaces the first two
 
 
 def test_a_secret_that_comes_while_a_text_is_masked_is_masked_the_next_time(
@@ -655,8 +712,20 @@ def test_a_stream_may_hold_and_end_with_bytes_that_are_no_text() -> None:
     ("pieces", "shown"),
     [
         ((b"one\r", b"\ntwo\n"), ("", "one\ntwo\n", "")),
+        ((b"orange\n", b"orange\n"), (f"{MASK}\n", f"{MASK}\n", "")),
         ((b"one\r", b"two"), ("", "one\n", "two\n")),
         ((b"one\rtwo\rends with planted\n",), ("one\ntwo\n", "ends with planted\n")),
+        ((b"one\rtwo\rthree",), ("one\ntwo\n", "three\n")),
+        ((b"\rtwo",), ("\n", "two\n")),
+        ((b"one\rx",), ("one\n", "x\n")),
+        ((b"one\ntwo\nends with planted\n",), ("one\ntwo\n", "ends with planted\n")),
+        ((b"\nplanted\n",), ("\n", "planted\n")),
+        ((b"pl\n", b"ant\ned\n", b"-1-abc\n"), ("pl\n", "", f"{MASK}\n", "")),
+        ((b"ends with pla\n",), ("ends with pla\n", "")),
+        ((b"ends with plan\n",), ("", "ends with plan\n")),
+        ((b"p\n", b"lanted-1-abc\n"), ("p\n", f"{MASK}\n", "")),
+        ((b"ends with plan\r",), ("", "ends with plan\n")),
+        ((b"ends with plan\rx",), ("", "ends with plan\nx\n")),
         ((b"\nends with planted\n",), ("\n", "ends with planted\n")),
         ((b"\rends with planted\n",), ("\n", "ends with planted\n")),
         (
@@ -669,13 +738,42 @@ def test_a_stream_may_hold_and_end_with_bytes_that_are_no_text() -> None:
     ],
 )
 def test_the_lines_that_a_piece_completes(pieces: tuple[bytes, ...], shown: tuple[str, ...]) -> None:
-    masker = LineMasker(Secrets(["planted-1-abc"]))
+    masker = LineMasker(Secrets(["planted-1-abc", "orange"]))
     assert (*map(masker.feed, pieces), masker.close()) == shown
 
 
-@pytest.mark.parametrize(("length", "shown"), [(63, ""), (64, f"{LONG[:64]}\n")])
-def test_how_much_of_a_secret_is_withheld(length: int, shown: str) -> None:
-    assert LineMasker(Secrets([LONG]), longest=64).feed(f"{LONG[:length]}\n".encode()) == shown
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (LONG[:63], ""),
+        (LONG[:64], f"{LONG[:64]}\n"),
+        (f"{'x' * 30}\n{LONG[:20]}", f"{'x' * 30}\n"),
+    ],
+)
+def test_how_much_of_a_secret_is_withheld(text: str, shown: str) -> None:
+    assert LineMasker(Secrets([LONG]), longest=64).feed(f"{text}\n".encode()) == shown
+
+
+@pytest.mark.parametrize(
+    ("first", "shown", "second", "rest"),
+    [
+        (b"planted-\n", "planted-\n", b"1 x\n", f"{MASK} x\n"),
+        (b"planted-1", MASK, b"2 x\n", f"{MASK} x\n"),
+        (b"planted-1", MASK, b"x\n", "x\n"),
+    ],
+)
+def test_a_secret_too_long_to_withhold_ends_in_the_next_piece(
+    first: bytes, shown: str, second: bytes, rest: str
+) -> None:
+    masker = LineMasker(Secrets(["planted-1", "planted-12"]), longest=4)
+    assert (masker.feed(first), masker.feed(second)) == (shown, rest)
+
+
+@pytest.mark.parametrize(
+    ("longest", "shown"), [(28, "x" * 40 + "\n"), (27, f"{'x' * 40}\n{KEY_BEGINS.strip()}{MASK}")]
+)
+def test_how_much_of_a_private_key_is_withheld(longest: int, shown: str) -> None:
+    assert LineMasker(Secrets(), longest=longest).feed(f"{'x' * 40}\n{KEY_BEGINS}".encode()) == shown
 
 
 @pytest.mark.parametrize(
@@ -690,6 +788,11 @@ def test_an_endless_line_keeps_half_of_the_longest(length: int, shown: str, rest
     masker = LineMasker(Secrets(["planted-1-abc"]), longest=64)
     assert masker.feed(b"x" * length) == shown
     assert masker.close() == f"{rest}\n"
+
+
+def test_a_line_is_endless_after_64_kib() -> None:
+    assert LineMasker(Secrets()).feed(b"x" * 65_536) == ""
+    assert LineMasker(Secrets()).feed(b"x" * 65_537) == "x" * 32_769
 
 
 @pytest.mark.parametrize(

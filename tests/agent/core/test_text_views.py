@@ -89,6 +89,8 @@ def test_lines_are_joined_at_each_depth(text: str, joined: list[str], others: li
         ("%41b&lt;", "Ab<", [(0, 3), (3, 4), (4, 8)]),
         ("a%2541", "aA", [(0, 1), (1, 6)]),
         ("a\\101\\303\\251", "aAé", [(0, 1), (1, 5), (5, 13)]),
+        ("a'\"'\"'b", "a'b", [(0, 1), (1, 6), (6, 7)]),
+        ("%41\\n&lt;'\"'\"'", "A\n<'", [(0, 3), (3, 5), (5, 9), (9, 14)]),
         ("\\xff\\x41", "ÿA", [(0, 4), (4, 8)]),
         ("&bne;x", "=\u20e5x", [(0, 5), (0, 5), (5, 6)]),
         ("ab \\\n cd", "abcd", [(0, 1), (1, 2), (6, 7), (7, 8)]),
@@ -162,6 +164,7 @@ def test_forms_that_the_next_line_may_continue(text: str, forms: list[str]) -> N
         ("61 62 63", None),
         ("1661 6", (2, 3)),
         ("aa 6", (3, 1)),
+        ("a 6", (2, 1)),
     ],
 )
 def test_where_hexadecimal_bytes_begin(text: str, begun: tuple[int, int] | None) -> None:
@@ -170,8 +173,22 @@ def test_where_hexadecimal_bytes_begin(text: str, begun: tuple[int, int] | None)
     assert begun_hex(text, []) is None
 
 
+@pytest.mark.parametrize(
+    ("text", "codes", "begun"),
+    [
+        pytest.param("610\\x66", ["610661"], (0, 5), id="the second reading finds less than the first"),
+        pytest.param("g 62", ["616263", "62"], None, id="a short secret is there as a whole"),
+    ],
+)
+def test_the_longest_beginning_of_hexadecimal_bytes(
+    text: str, codes: list[str], begun: tuple[int, int] | None
+) -> None:
+    assert begun_hex(text, codes) == begun
+
+
 def test_hexadecimal_bytes_with_separators() -> None:
     text = "616263 61:62:63 0x61, 0x62, 0x63 \\x61\\x62\\x63 61 62 64 61    62 63"
     assert [text[start:end] for start, end in separated_hex(text, ["616263", "6264"])] == [
         "616263", "61:62:63", "61, 0x62, 0x63", "61\\x62\\x63", "62 64",
     ]  # fmt: skip
+    assert list(separated_hex("66666", ["6666"])) == [(0, 4), (1, 5)]
