@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from unittest.mock import MagicMock
 
@@ -142,6 +143,15 @@ def test_a_run_without_a_server_says_so(tmp_path: Path) -> None:
     assert any("no server of this run can stay" in warning for warning in finished.outcome.warnings)
 
 
+def states_of_session(leader: int) -> set[str]:
+    states = set()
+    for process in psutil.process_iter():
+        with suppress(ProcessLookupError, psutil.NoSuchProcess):  # another test's, which has just ended
+            if os.getsid(process.pid) == leader:
+                states.add(process.status())
+    return states
+
+
 def test_clean_ends_the_server_with_all_of_its_session(
     run_profile: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -160,8 +170,7 @@ def test_clean_ends_the_server_with_all_of_its_session(
     code, out, _ = vcagent(capsys, monkeypatch, *clean, "--yes", "--json")
     (row,) = json.loads(out)["changes"]
     assert (code, row["name"], row["done"]) == (0, f"server: web at {serving.url}", True)
-    members = [process for process in psutil.process_iter() if os.getsid(process.pid) == serving.pid]
-    assert {process.status() for process in members} <= {psutil.STATUS_ZOMBIE}
+    assert states_of_session(serving.pid) <= {psutil.STATUS_ZOMBIE}
     assert not (finished.run_dir / SERVING_FILE).exists()
     assert finished.run_dir.is_dir()
     code, out, _ = vcagent(capsys, monkeypatch, *clean)
