@@ -220,7 +220,7 @@ _ODDITIES: Mapping[str, _Oddity] = {
     ),
     "paused_alike": _Oddity(
         "begin with the same words and a pause before the next: the first token is not the answer's",
-        "see what the server sends first", 0.25, 0.25, _PATTERN,
+        "see what the server sends first", 0.5, 0.25, _PATTERN,
     ),
     "paused": _Oddity(
         "pause after their first token for most of their time",

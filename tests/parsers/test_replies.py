@@ -81,8 +81,9 @@ def test_two_pauses_of_a_busy_host_are_no_pattern(name: str) -> None:
     assert name in judged(counts={name: 3}, sums={**SUMS, "replies": 3})[0]
 
 
-def test_a_pause_is_told_once() -> None:
-    assert judged(counts={"paused": 30, "paused_alike": 30}) == (["paused_alike"], 0)
+@pytest.mark.parametrize(("count", "expected"), [(60, (["paused_alike"], 0)), (40, ([], 1)), (20, ([], 0))])
+def test_a_pause_is_told_once(count: int, expected: tuple[list[str], int]) -> None:
+    assert judged(counts={"paused": count, "paused_alike": count}) == expected
 
 
 @pytest.mark.parametrize(
