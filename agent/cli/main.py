@@ -249,11 +249,15 @@ def _with_targets(arguments: list[str]) -> list[str]:
     """Return the arguments; ``--clean`` has the targets that follow it as a word of their own, or all."""
     from agent.run.cleaning import TARGETS
 
-    place = arguments.index("--clean")
-    targets = "".join(arguments[place + 1 : place + 2])
-    if not set(targets.lower().split(",")) <= set(TARGETS):
-        return [*arguments[:place], "--clean=all", *arguments[place + 1 :]]
-    return [*arguments[:place], f"--clean={targets}", *arguments[place + 2 :]]
+    found: list[str] = []
+    for before, argument in zip(["", *arguments], arguments, strict=False):
+        if argument == "--clean":
+            found.append("--clean=all")
+        elif before == "--clean" and set(argument.lower().split(",")) <= set(TARGETS):
+            found[-1] = f"--clean={argument}"
+        else:
+            found.append(argument)
+    return found
 
 
 class _Forgiving(io.RawIOBase):

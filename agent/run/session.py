@@ -318,7 +318,7 @@ class Session:
                 host,
                 journal.context,
                 self.secrets.mask,
-                Path(journal.recall("sink_working_dir", "") or Path.cwd()),
+                Path(journal.recall("sink_working_dir", Path.cwd())),
             )
             journal.remember(
                 sink_host=host,

@@ -54,6 +54,7 @@ def vcagent(
         (["-p", "P", "--clean"], ["run", "-p", "P", "--clean=all"]),
         (["--clean", "logs,packages", "--yes"], ["run", "--clean=logs,packages", "--yes"]),
         (["--clean", "P.yaml"], ["run", "--clean=all", "P.yaml"]),
+        (["--clean", "--clean", "logs"], ["run", "--clean=all", "--clean=logs"]),
         (["plan", "--profile", "P"], ["plan", "--profile", "P"]),
         (["MY-BENCH.yaml", "--yes"], ["run", "MY-BENCH.yaml", "--yes"]),
         (["./p.JSON"], ["run", "./p.JSON"]),

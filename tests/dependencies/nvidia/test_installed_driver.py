@@ -1,4 +1,4 @@
-"""Which driver is installed, which packages belong to it, and what is wrong with it."""
+"""The driver that is installed: its version, its packages and its faults."""
 
 from __future__ import annotations
 
