@@ -60,8 +60,9 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keys]:
     for name in NAMES:
         write_key(made.folder / name)
 
+    environment = {**os.environ, "SSH_AUTH_SOCK": made.socket}
+
     def call(*words: str | Path) -> None:
-        environment = {**os.environ, "SSH_AUTH_SOCK": made.socket}
         subprocess.run(words, cwd=made.folder, env=environment, check=True, capture_output=True)
 
     for name, certificate in {
@@ -73,7 +74,8 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keys]:
         (made.folder / f"{name}-cert.pub").rename(made.folder / certificate)
     agent = subprocess.Popen(["ssh-agent", "-D", "-a", made.socket], stdout=subprocess.DEVNULL)
     try:
-        while not (home / "agent").exists():
+        # Its socket is there before it listens. 2: no agent answers.
+        while subprocess.run(["ssh-add", "-l"], env=environment, capture_output=True).returncode == 2:
             assert agent.poll() is None
         call("ssh-add", "-q", *IN_AGENT)
         call("ssh-keygen", "-q", "-p", "-P", "", "-N", PASSPHRASE, "-f", "locked")
