@@ -15,7 +15,7 @@ test: $(VENV)/installed-test
 # All of the labs, also what takes minutes: real NVIDIA packages of Debian, built by DKMS; telemetry's servers.
 # As root.
 lab: $(VENV)/installed-dev
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,lab]'
+	$(INSTALLER) --editable '.[dev,lab]'
 	VCAGENT_LAB=all VCAGENT_TEST_LAB=required $(VENV)/bin/python -m pytest tests/lab $(ARGS)
 
 check: $(VENV)/installed-dev
@@ -27,18 +27,18 @@ check: $(VENV)/installed-dev
 
 # Changes lines one by one and checks that a test fails; takes hours, and is not part of CI.
 mutants: $(VENV)/installed-dev
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check 'mutmut>=3.8,<4'
+	$(INSTALLER) 'mutmut>=3.8,<4'
 	$(VENV)/bin/mutmut run $(ARGS)
 	$(VENV)/bin/mutmut results
 
 # Chooses the costly tests that CI leaves out with further Pythons; to be called when tests became slower.
 other-pythons: $(VENV)/installed-test
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check 'coverage>=7.10,<8'
+	$(INSTALLER) 'coverage>=7.10,<8'
 	$(VENV)/bin/python -m tests.other_pythons
 
 # Builds the documentation into site/ and fails if a link or an anchor is broken.
 docs: $(VENV)/installed-dev
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check 'mkdocs-material>=9.5,<10'
+	$(INSTALLER) 'mkdocs-material>=9.5,<10'
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --site-dir site
 
 # Writes the pages of docs/reference from the code.

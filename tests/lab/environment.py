@@ -30,7 +30,7 @@ ENVIRONMENTS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "VCAGENT_TEST_LOCUST_PYTHON": (("locust>=2.32,<3",),),
 }  # fmt: skip
-"""pip's arguments, call by call, by the variable that can name an existing environment."""
+"""Arguments of ``pip install``, call by call, by the variable that can name an existing environment."""
 
 
 @pytest.fixture(scope="session")
@@ -73,7 +73,11 @@ def environment(variable: str) -> Path:
 
 def _make(folder: Path, requirements: tuple[tuple[str, ...], ...]) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-    venv.create(folder, with_pip=True)
+    python = folder / "bin" / "python"
+    # With uv, if it is there, in a fifth of the processor time.
+    uv = shutil.which("uv")
+    venv.create(folder, with_pip=not uv)
+    installer = [uv, "pip", "install", "--python", python] if uv else [python, "-m", "pip", "install"]
     for arguments in requirements:
-        subprocess.run([folder / "bin" / "python", "-m", "pip", "install", "-q", *arguments], check=True)
+        subprocess.run([*installer, "-q", *arguments], check=True)
     (folder / "complete").touch()

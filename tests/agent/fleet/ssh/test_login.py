@@ -7,6 +7,7 @@ import os
 import subprocess
 from contextlib import closing
 from dataclasses import dataclass
+from subprocess import DEVNULL
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -72,10 +73,10 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keys]:
     }.items():
         call("ssh-keygen", "-q", "-s", "id_ed25519", "-I", "me", "-n", "me", f"{name}.pub")
         (made.folder / f"{name}-cert.pub").rename(made.folder / certificate)
-    agent = subprocess.Popen(["ssh-agent", "-D", "-a", made.socket], stdout=subprocess.DEVNULL)
+    agent = subprocess.Popen(["ssh-agent", "-D", "-a", made.socket], stdout=DEVNULL)
     try:
         # Its socket is there before it listens. 2: no agent answers.
-        while subprocess.run(["ssh-add", "-l"], env=environment, capture_output=True).returncode == 2:
+        while subprocess.call(["ssh-add", "-l"], env=environment, stdout=DEVNULL, stderr=DEVNULL) == 2:
             assert agent.poll() is None
         call("ssh-add", "-q", *IN_AGENT)
         call("ssh-keygen", "-q", "-p", "-P", "", "-N", PASSPHRASE, "-f", "locked")
