@@ -13,7 +13,7 @@ from agent.cli.options import AsJson, BundleFolder, PackageDir, Parameters, Prof
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agent.doctor import Check
+    from agent.doctor.check import Check
 
 OptionalProfiles = Annotated[
     list[str] | None,
@@ -40,17 +40,11 @@ def doctor(
     import tempfile
 
     from agent.core.errors import ExitCode
-    from agent.doctor import (
-        Status,
-        agree,
-        check_amd_gpus,
-        check_gpus,
-        check_host,
-        check_plan,
-        check_secrets,
-        check_servers,
-        for_profile,
-    )
+    from agent.doctor.amd_gpus import check_amd_gpus
+    from agent.doctor.check import Status
+    from agent.doctor.gpus import check_gpus
+    from agent.doctor.host import check_host
+    from agent.doctor.profile import agree, check_plan, check_secrets, check_servers, for_profile
     from agent.facts import Facts, LocalHost
     from agent.facts.agent_paths import PACKAGE_DIR
 
@@ -92,7 +86,7 @@ def _show(checks: Sequence[Check]) -> None:
 
     from agent.core.layout import print_entry
     from agent.core.terminal import safe_console
-    from agent.doctor import Status
+    from agent.doctor.check import Status
 
     console = safe_console(highlight=False)
     styles = {Status.PROBLEM: "bold red", Status.WARNING: "yellow", Status.OK: "green"}
@@ -113,7 +107,7 @@ def _show(checks: Sequence[Check]) -> None:
 def _summary(checks: Sequence[Check]) -> str:
     """Return one sentence about all checks."""
     from agent.core.counts import count_of
-    from agent.doctor import Status
+    from agent.doctor.check import Status
 
     counts = {status: sum(check.status is status for check in checks) for status in Status}
     problems, warnings = counts[Status.PROBLEM], counts[Status.WARNING]

@@ -27,7 +27,7 @@ def finish(finished: FinishedRun, *, as_json: bool) -> None:
         from agent.core.errors import UsageError
         from agent.core.safe_files import append_to
         from agent.core.terminal import safe_console
-        from agent.report import render_result
+        from agent.report.terminal import render_result
         from agent.run.session import TERMINAL_LOG
         from agent.store.metric_lines import read_records
 

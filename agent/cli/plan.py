@@ -127,7 +127,7 @@ def plan(
         )
     else:
         from agent.core.terminal import safe_console
-        from agent.report import render_plan
+        from agent.report.plan_text import render_plan
 
         rounds = planned.timeout.meaning if planned.timeout else ""
         if planned.iterations > 1:

@@ -27,7 +27,9 @@ def report(
     """Show the result of a run or fleet run, and write its report again from its folder."""
     from agent.core.errors import UsageError
     from agent.fleet.record import fleet_folder
-    from agent.report import render_result, write_report, write_rollup
+    from agent.report.html import write_report
+    from agent.report.rollup import write_rollup
+    from agent.report.terminal import render_result
     from agent.store.documents import FLEET_FILE, RunDocument
     from agent.store.metric_lines import read_records
 
@@ -97,7 +99,7 @@ def _report_fleet(folder: Path, *, as_json: bool) -> None:
     from agent.cli.output import say
     from agent.core.terminal import safe_console
     from agent.fleet.terminal import render_fleet
-    from agent.report.html import REPORT_FILE
+    from agent.store.results import REPORT_FILE
 
     render_fleet(description, safe_console())
     say(f"Report: {folder / REPORT_FILE}")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+@lru_cache(maxsize=4096)
 def canonical(name: str) -> str:
     """Return the form shared by all spellings of a name: ``TargetQps``, ``target_qps``, ``target-qps``."""
     return name.replace("_", "").replace("-", "").lower()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.core.errors import ProfileError
 from agent.core.names import canonical, nearest
@@ -24,8 +23,7 @@ TOO_DEEP = "expressions are nested too deeply, counting those that they refer to
 """The message if Python's own stack overflows."""
 
 
-@dataclass(frozen=True)
-class Slot:
+class Slot(NamedTuple):
     """A parameter with a value, found by name.
 
     Args:

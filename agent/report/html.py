@@ -17,11 +17,11 @@ from agent.report.run_folder import RunResult, read_run
 from agent.report.status import run_outcome, run_status
 from agent.report.step_output import last_lines
 from agent.store.journal import now
+from agent.store.results import REPORT_FILE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-REPORT_FILE = "report.html"
 RUN_FILES = ("run.json", "metrics.jsonl", "metrics.csv", "rollup/run_rollup.json", "logs/vcagent.jsonl")
 LOG_LINES = 60
 """Lines of its log that an action without a case shows."""

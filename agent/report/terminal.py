@@ -13,13 +13,13 @@ from rich.text import Text
 from agent.core.layout import print_entry
 from agent.core.quantities import quantity, words
 from agent.core.terminal import plain_table
-from agent.report.html import REPORT_FILE
 from agent.report.run_folder import CaseResult, RunResult, StepResult, run_result
 from agent.report.status import run_status, setting_to_change
 from agent.report.step_output import last_lines
 from agent.store.exhibits import Table as Exhibit
 from agent.store.exhibits import read_exhibits
 from agent.store.metric_lines import as_records
+from agent.store.results import REPORT_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -20,7 +20,7 @@ from agent.core.interruption import Interruption
 from agent.core.logs import configure
 from agent.core.safe_files import require_trust
 from agent.core.secrets import Secrets
-from agent.doctor import unset_secrets
+from agent.doctor.profile import unset_secrets
 from agent.facts import Facts, LocalHost
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.boot import REBOOTS
@@ -62,7 +62,7 @@ from agent.sinks import (
     own_files,
 )
 from agent.store.journal import Journal, StepStatus, now
-from agent.store.results import JOURNAL, RUN_FILE, ResultsFolder, new_run_id, write_json
+from agent.store.results import JOURNAL, REPORT_FILE, RUN_FILE, ResultsFolder, new_run_id, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -255,8 +255,6 @@ def resume(
 
 def _finished(run_dir: Path, exit_code: ExitCode) -> FinishedRun:
     """Return a complete run as it ended."""
-    from agent.report import REPORT_FILE
-
     description: dict[str, Any] = {}
     with suppress(OSError, ValueError):
         description = json.loads((run_dir / RUN_FILE).read_text(encoding="utf-8"))
@@ -464,7 +462,8 @@ class Session:
 
     def _finish(self, journal: Journal, outcome: Outcome, delivering: Delivering) -> FinishedRun:
         """Write the files of the finished run; the exit code comes last, when everything else is written."""
-        from agent.report import write_report, write_rollup
+        from agent.report.html import write_report
+        from agent.report.rollup import write_rollup
 
         report, description = None, {}
         try:

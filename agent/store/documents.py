@@ -28,7 +28,7 @@ Scalar = str | int | float | bool | None
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False, defer_build=True)
 
     @model_validator(mode="before")
     @classmethod

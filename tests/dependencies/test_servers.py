@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.doctor import Status, check_servers
+from agent.doctor.check import Status
+from agent.doctor.profile import check_servers
 from agent.facts import Facts, LocalHost
 from agent.facts.reachability import registry_of
 from dependencies.models.hub_access import hub_servers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ VARIABLES = Variables(
 )
 
 
+@cache
 def profile_with(**overrides: str) -> Profile:
     profile = repeat(load(["PERF-LLAMACPP.yaml"], overrides=overrides), VARIABLES)
     check(profile, VARIABLES)

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,7 @@ def variables(**environment: str) -> Variables:
     )
 
 
+@cache
 def profile_with(**overrides: str) -> Profile:
     profile = load([PROFILE], overrides=overrides)
     check(profile, variables())

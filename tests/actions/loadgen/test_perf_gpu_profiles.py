@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ H100 = Gpu("0000:18:00.0", name="NVIDIA H100 80GB HBM3", memory_mib=81559, drive
 FIVE = ["server-performance", "server-accuracy", "offline-performance", "offline-accuracy", "mmlu"]
 
 
+@cache
 def profile_with(name: str, **overrides: str) -> Profile:
     profile = load([name], overrides=overrides)
     check(profile, VARIABLES)
@@ -59,14 +61,17 @@ def case(profile: Profile, scenario: str) -> LoadGenParameters:
 
 
 def settings(profile: Profile, scenario: str, *gpus: Gpu) -> EngineSettings:
-    asked = case(profile, scenario)
+    return settings_of(case(profile, scenario), *gpus)
+
+
+def settings_of(asked: LoadGenParameters, *gpus: Gpu) -> EngineSettings:
     assert asked.vllm is not None
     return engine_settings(asked.vllm, model=asked.model, scenario=asked.loadgen_scenario, gpus=gpus)
 
 
-def asked_engine(profile: Profile, scenario: str, *gpus: Gpu) -> tuple[Any, ...]:
+def asked_engine(asked: LoadGenParameters, *gpus: Gpu) -> tuple[Any, ...]:
     """Return all that decides whether a test can take over the engine of the test before."""
-    engine, asked = settings(profile, scenario, *gpus), case(profile, scenario)
+    engine = settings_of(asked, *gpus)
     data = "" if "max_model_len" in engine.engine else (asked.dataset, asked.samples)
     return engine.engine, engine.environment, asked.max_output_tokens, data
 
@@ -92,11 +97,16 @@ def test_the_smoke_form_is_small_and_valid() -> None:
     assert enabled(profile.dependencies, profile)["FreeGpuMemory"]["memoryShare"] == 0.9
 
 
+@cache
+def smoke_cases() -> dict[str, LoadGenParameters]:
+    profile = profile_with(LLAMA3, LoadFormat="dummy", InteractivePerformance="true")
+    return {name: case(profile, name) for name in (*FIVE[:4], "interactive-performance")}
+
+
 @pytest.mark.parametrize("gpu", [kind.driver_names[0] for kind in gpu_models() if kind.vllm])
 def test_the_smoke_forms_tests_ask_for_one_engine(gpu: str) -> None:
-    profile = profile_with(LLAMA3, LoadFormat="dummy", InteractivePerformance="true")
     card = Gpu("0000:18:00.0", name=gpu, memory_mib=81559, driver="580.159.04")
-    asked = {name: asked_engine(profile, name, card) for name in (*FIVE[:4], "interactive-performance")}
+    asked = {name: asked_engine(case, card) for name, case in smoke_cases().items()}
     first = asked["server-performance"]
     assert first[0]["max_num_batched_tokens"] == 8192
     assert not {"max_cudagraph_capture_size", "scheduler_cls"} & set(first[0])
@@ -108,7 +118,7 @@ def test_with_compliance_the_full_form_loads_one_engine_per_scenario() -> None:
         LLAMA3, Form="full", Compliance="true", InteractivePerformance="true", InteractiveAccuracy="true"
     )
     tests = [name for name in enabled(profile.actions, profile) if name != "mmlu"]
-    loads = [list(group) for _, group in groupby(tests, lambda name: asked_engine(profile, name, H100))]
+    loads = [list(group) for _, group in groupby(tests, lambda name: asked_engine(case(profile, name), H100))]
     assert loads == [
         [f"{scenario}-{mode}" for mode in ("performance", "accuracy", "test06")]
         for scenario in ("server", "offline", "interactive")

@@ -19,19 +19,10 @@ from agent.cli.doctor import _show, doctor
 from agent.cli.facts import facts as facts_command
 from agent.component.component import Step, StepContext
 from agent.core.errors import HostError, LiftedBy, UsageError
-from agent.doctor import (
-    Check,
-    Status,
-    agree,
-    check_gpus,
-    check_host,
-    check_plan,
-    check_secrets,
-    check_servers,
-    for_profile,
-    unset_secrets,
-    writable,
-)
+from agent.doctor.check import Check, Status
+from agent.doctor.gpus import check_gpus
+from agent.doctor.host import check_host, writable
+from agent.doctor.profile import agree, check_plan, check_secrets, check_servers, for_profile, unset_secrets
 from agent.facts import Fact, Facts, LocalHost
 from agent.facts.amd_gpus import AmdGpu
 from agent.facts.docker import DockerEngine, DockerServer

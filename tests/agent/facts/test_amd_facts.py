@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.doctor import Status, check_amd_gpus
+from agent.doctor.amd_gpus import check_amd_gpus
+from agent.doctor.check import Status
 from agent.facts import Facts
 from agent.facts.amd_driver import (
     AMD_DEVICES,
@@ -28,7 +29,7 @@ from agent.facts.known_amd_gpus import amd_gpu_name_of, is_virtual_function
 from tests.agent.facts.recorded_host import RecordedHost
 
 if TYPE_CHECKING:
-    from agent.doctor import Check
+    from agent.doctor.check import Check
 
 PCI = "/sys/bus/pci/devices"
 KFD = "/sys/class/kfd/kfd/topology/nodes"

@@ -19,7 +19,9 @@ from agent.profile import (
     resolve,
     resolve_known,
     settle,
+    yaml_text,
 )
+from agent.profile.finding import find
 
 PROFILES = Path(__file__).parent / "profiles"
 JSON = str(PROFILES / "PERF-EXAMPLE.json")
@@ -273,6 +275,14 @@ def test_anchors_merge_keys_tags_and_versions_of_yaml(tmp_path: Path) -> None:
         ("X", {"Role": "Server"}),
         ("SequentialExecution", {}),
     ]
+
+
+@pytest.mark.parametrize("name", ["PERF-GPU-MLPERF-LLAMA3.yaml", "PERF-LLAMACPP.yaml"])
+def test_libyaml_and_python_read_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = find(name).text
+    document = yaml_text.read_yaml(text)
+    monkeypatch.setattr(yaml_text, "_FastComposer", yaml_text._Composer)
+    assert document == yaml_text.read_yaml(text)
 
 
 def test_the_required_time_may_stand_in_the_metadata(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from agent.report import write_report
+from agent.report.html import write_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

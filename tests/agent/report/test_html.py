@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import pytest
 
 from agent.core.errors import UsageError
-from agent.report import write_report
+from agent.report.html import write_report
 from tests.agent.report.conftest import CASES
 
 if TYPE_CHECKING:

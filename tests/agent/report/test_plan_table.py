@@ -17,7 +17,7 @@ from agent.facts import Facts, LocalHost
 from agent.planning.groups import PlannedGroup
 from agent.planning.planner import PlannedComponent, Standing
 from agent.profile.schema import Element, Location
-from agent.report import render_plan
+from agent.report.plan_text import render_plan
 
 if TYPE_CHECKING:
     from rich.console import Console

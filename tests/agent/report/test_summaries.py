@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.core.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
-from agent.report import write_case_summary, write_rollup
+from agent.report.case_summary import write_case_summary
 from agent.report.figures import latency_limits
 from agent.report.headline import headline, headline_json, headline_metrics
+from agent.report.rollup import write_rollup
 from agent.report.status import setting_to_change
 
 if TYPE_CHECKING:

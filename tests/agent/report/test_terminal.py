@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from agent.report import render_result, write_report
+from agent.report.html import write_report
 from agent.report.run_folder import run_result
+from agent.report.terminal import render_result
 from agent.store.metric_lines import as_records, read_records
 
 if TYPE_CHECKING:

@@ -493,16 +493,16 @@ def test_a_profile_for_another_platform_is_refused(run_profile: Run, tmp_path: P
 def test_a_signal_while_the_end_is_written_changes_nothing(
     run_profile: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import agent.report
+    import agent.report.html
 
-    written = agent.report.write_report
+    written = agent.report.html.write_report
 
     def interrupted(run_dir: Path) -> Path:
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGINT)
         return written(run_dir)
 
-    monkeypatch.setattr(agent.report, "write_report", interrupted)
+    monkeypatch.setattr(agent.report.html, "write_report", interrupted)
     finished = run_profile({"Actions": [element("Measuring")]})
     assert finished.outcome.exit_code is ExitCode.OK
     assert json.loads((finished.run_dir / "run.json").read_text())["exit_code"] == 0
