@@ -10,9 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
+from agent.core.yaml_data import yaml_data
 from gpu_configs.engine_model import derived_settings, merged
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def gpu_models() -> tuple[GpuModel, ...]:
         ValueError: if a file is not valid.
     """
     return tuple(
-        complete(yaml.safe_load(path.read_text(encoding="utf-8"))) for path in sorted(_FOLDER.glob("*.yaml"))
+        complete(yaml_data(path.read_text(encoding="utf-8"))) for path in sorted(_FOLDER.glob("*.yaml"))
     )
 
 

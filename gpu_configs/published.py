@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from agent.core.yaml_data import yaml_data
 from agent.store.exhibits import Cell, Column, Row, Table
 from gpu_configs.gpu_model import gpu_model
 
@@ -66,9 +67,7 @@ class PublishedResult(BaseModel):
 @lru_cache(maxsize=1)
 def published_results() -> tuple[PublishedResult, ...]:
     """Return all published results that vcagent knows."""
-    import yaml
-
-    rows = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
+    rows = yaml_data(_FILE.read_text(encoding="utf-8"))
     return TypeAdapter(tuple[PublishedResult, ...]).validate_python(rows)
 
 

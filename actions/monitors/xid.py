@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from agent.core.yaml_data import yaml_data
 from agent.facts.gpus import pci_bus_id
 
 _TABLE = Path(__file__).with_name("xids.yaml")
@@ -67,6 +68,4 @@ def xid_of(line: str) -> Xid | None:
 
 @cache
 def _table() -> dict[int, dict[str, Any]]:
-    import yaml
-
-    return dict(yaml.safe_load(_TABLE.read_text(encoding="utf-8")))
+    return dict(yaml_data(_TABLE.read_text(encoding="utf-8")))

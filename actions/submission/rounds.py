@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from agent.core.errors import UsageError
 from agent.core.names import did_you_mean
+from agent.core.yaml_data import yaml_data
 
 SystemType = Literal["datacenter", "edge", "datacenter,edge", "edge,datacenter"]
 LEAST_DURATION_MS = 600_000
@@ -107,9 +108,7 @@ class Round(BaseModel):
 @lru_cache(maxsize=1)
 def known_rounds() -> Mapping[str, Round]:
     """Return the rounds that vcagent knows, oldest first."""
-    import yaml
-
-    rows = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
+    rows = yaml_data(_FILE.read_text(encoding="utf-8"))
     rounds = TypeAdapter(tuple[Round, ...]).validate_python(
         [{"name": name, **values} for name, values in rows.items()]
     )

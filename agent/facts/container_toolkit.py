@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from agent.core.yaml_data import yaml_data
 from agent.facts.base import Fact, Host
 from agent.facts.docker import DAEMON_CONFIG, DOCKER_SERVER
 
@@ -47,7 +48,7 @@ def cdi_spec(path: str, text: str) -> CdiSpec | None:
     import yaml
 
     try:
-        spec = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
+        spec = yaml_data(text)
         kind = str(spec["kind"])
         devices = tuple(str(device["name"]) for device in spec.get("devices") or ())
     except (yaml.YAMLError, KeyError, TypeError, AttributeError):

@@ -15,6 +15,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from agent.core.errors import HostError
+from agent.core.yaml_data import yaml_data
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -218,7 +219,7 @@ def load_system(path: Path) -> System:
         HostError: if the file cannot be read or is not a system.
     """
     try:
-        return System.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        return System.model_validate(yaml_data(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise HostError(f"{path} cannot be read: {error.strerror}", remedy="correct the path") from error
     except (ValidationError, yaml.YAMLError, UnicodeDecodeError) as error:

@@ -9,6 +9,8 @@ from types import MappingProxyType
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from agent.core.yaml_data import yaml_data
+
 SCORES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 """ROUGE's scores, as named by MLPerf's evaluation and by rouge_score."""
 
@@ -52,9 +54,7 @@ class AccuracyTargets(BaseModel):
 
 @lru_cache(maxsize=1)
 def _table() -> Mapping[str, AccuracyTargets]:
-    import yaml
-
-    rows = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
+    rows = yaml_data(_FILE.read_text(encoding="utf-8"))
     table = TypeAdapter(tuple[AccuracyTargets, ...]).validate_python(rows)
     return MappingProxyType({targets.model: targets for targets in table})
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
+from agent.core.yaml_data import yaml_data
 from agent.facts import LocalHost
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ def apt_host(root: Path, *definitions: str, without: tuple[str, str] = ("", ""))
     every: list[Mapping[str, str]] = []
     origins: dict[str, list[Mapping[str, str]]] = {}
     for name in definitions:
-        content = yaml.safe_load((_DEFINITIONS / f"{name}.yaml").read_text())
+        content = yaml_data((_DEFINITIONS / f"{name}.yaml").read_text())
         packages = [one for one in content["packages"] if (one["name"], one["version"]) != without]
         origins.setdefault(content["origin"], []).extend(packages)
         every += packages

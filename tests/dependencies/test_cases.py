@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pytest
-import yaml
 
 from agent.core.errors import HostError
+from agent.core.yaml_data import yaml_data
 from agent.facts import Facts
 from agent.facts.amd_driver import AmdgpuModule
 from agent.facts.amd_gpus import AmdGpu
@@ -158,9 +158,9 @@ def facts_of(*written: dict[str, Any]) -> Facts:
 
 def read_case(path: Path) -> dict[str, Any]:
     """Return a case; with ``base: name``, its facts are added to those of ``_name.yaml``."""
-    case: dict[str, Any] = yaml.safe_load(path.read_text())
+    case: dict[str, Any] = yaml_data(path.read_text())
     if "base" in case:
-        base = yaml.safe_load((path.parent / f"_{case['base']}.yaml").read_text())
+        base = yaml_data((path.parent / f"_{case['base']}.yaml").read_text())
         case["facts"] = base | case.get("facts", {})
     return case
 

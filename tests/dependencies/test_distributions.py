@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
 from agent.core.errors import HostError
+from agent.core.yaml_data import yaml_data
 from agent.facts.linux import Distribution
 from agent.fleet.commands import NEWER_PYTHON
 from dependencies.amd.releases import NEWEST, RocmRelease
@@ -57,7 +57,7 @@ def test_a_row_of_the_table(row: list[str]) -> None:
     )
     assert source.kind == docker
 
-    base = yaml.safe_load((CASES / f"_{'fresh' if manager == 'apt' else 'rocky'}.yaml").read_text())
+    base = yaml_data((CASES / f"_{'fresh' if manager == 'apt' else 'rocky'}.yaml").read_text())
     offers = {"package_offers[nvidia]": [], "rpm_driver_offers": ["dkms 3.2.1 epel"], "rpm_repositories": {}}
     facts = facts_of(base, offers, {"nvswitch_count": 0, "package_manager": manager, "apt_lists_age_s": 10})
     facts._modelled["distribution"] = distribution
@@ -79,7 +79,7 @@ def test_a_row_of_the_table(row: list[str]) -> None:
 def host_of(row: list[str], *changes: dict[str, Any]) -> Facts:
     """Return a host of a row's distribution: fresh, with NVSwitches and with NVIDIA's repository."""
     identifier, version, manager, *_ = row
-    base = yaml.safe_load((CASES / f"_{'fresh' if manager == 'apt' else 'rocky'}.yaml").read_text())
+    base = yaml_data((CASES / f"_{'fresh' if manager == 'apt' else 'rocky'}.yaml").read_text())
     runfile = {
         f"distrust[{RUNFILE}]": "",
         f"exists[{RUNFILE}]": True,
@@ -145,7 +145,7 @@ def test_the_runfile_brings_the_toolkit_beside_a_working_driver(row: list[str]) 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]}-{row[1]}")
 def test_the_container_toolkit_is_installed_on_each(row: list[str]) -> None:
     identifier, version, manager, _, _, docker, kind, *_ = row
-    base = yaml.safe_load((CASES.parent / "nvidia_container_toolkit_installation/_docker.yaml").read_text())
+    base = yaml_data((CASES.parent / "nvidia_container_toolkit_installation/_docker.yaml").read_text())
     changes = {"package_manager": manager, "docker_engine": [docker, "27.3.1"], "rpm_repositories": {}}
     facts = facts_of(base, changes)
     facts._modelled["distribution"] = described(identifier, version)

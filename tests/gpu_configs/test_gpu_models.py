@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from agent.core.yaml_data import yaml_data
 from agent.facts.known_gpus import gpu_name_of
 from gpu_configs.engine_model import derived_settings, merged
 from gpu_configs.gpu_model import GpuModel, complete, gpu_model, gpu_models
@@ -35,7 +35,7 @@ def keys(table: dict[str, Any], *path: str) -> set[tuple[str, ...]]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_file_forgets_no_key_of_the_model(path: Path) -> None:
-    written = yaml.safe_load(path.read_text(encoding="utf-8"))
+    written = yaml_data(path.read_text(encoding="utf-8"))
     kind = complete(written)
     derived = GpuModel.model_validate({**written, "vllm": derived_settings(kind.model_dump())})
     assert set(derived.vllm) == (set() if path.stem in WITHOUT_ENGINE else {MODEL})
@@ -52,7 +52,7 @@ def test_a_file_forgets_no_key_of_the_model(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_what_was_measured_is_near_the_model(path: Path) -> None:
-    written = yaml.safe_load(path.read_text(encoding="utf-8"))
+    written = yaml_data(path.read_text(encoding="utf-8"))
     derived = derived_settings(GpuModel.model_validate(written).model_dump()).get(MODEL)
     for scenario, own in written.get("vllm", {}).get(MODEL, {}).get("scenarios", {}).items():
         assert derived

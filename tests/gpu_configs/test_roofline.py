@@ -7,19 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from actions.loadgen import result as loadgen_result
 from actions.loadgen.parameters import LoadGenParameters
 from actions.loadgen.result import merge
 from actions.loadgen.sample_sets import SampleSet
 from agent.core.records import Metric, ParsedOutput, Relativity, Validity, Verdict
+from agent.core.yaml_data import yaml_data
 from agent.facts.gpus import Gpu
 from gpu_configs.roofline import Architecture, limit_of, most_samples_per_second, quantization_config
 
-CASES = yaml.safe_load(
-    (Path(__file__).parent / "cases" / "roofline" / "limits.yaml").read_text(encoding="utf-8")
-)
+CASES = yaml_data((Path(__file__).parent / "cases" / "roofline" / "limits.yaml").read_text(encoding="utf-8"))
 LLAMA_8B = {
     "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
     "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 128256,

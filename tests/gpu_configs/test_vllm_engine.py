@@ -7,21 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from pydantic import ValidationError
 
 from actions.loadgen.engine import SMALLER, Engine, OutOfMemoryError
 from actions.loadgen.in_environment.harness.backends.vllm_log import OUT_OF_MEMORY, last_words
 from actions.loadgen.parameters import HarnessVllmParameters
 from agent.core.errors import ActionFailedError, HostError
+from agent.core.yaml_data import yaml_data
 from agent.facts.gpus import Gpu
 from gpu_configs.gpu_model import gpu_model, gpu_models
 from gpu_configs.vllm_engine import EngineSettings, VllmParameters, engine_settings, smaller
 
 _FOLDER = Path(__file__).parent / "cases" / "vllm_engine"
 CASES, LAST_WORDS = (
-    yaml.safe_load((_FOLDER / name).read_text(encoding="utf-8"))
-    for name in ("settings.yaml", "last_words.yaml")
+    yaml_data((_FOLDER / name).read_text(encoding="utf-8")) for name in ("settings.yaml", "last_words.yaml")
 )
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from pydantic import ValidationError
 
 from actions.loadgen.engine import Engine
@@ -17,6 +16,7 @@ from actions.loadgen.in_environment.harness.tuning import Tuning
 from actions.loadgen.parameters import LoadGenParameters
 from actions.loadgen.sample_sets import open_sample_set
 from agent.core.errors import HostError, LiftedBy
+from agent.core.yaml_data import yaml_data
 from agent.facts import Facts
 
 BASE: dict[str, Any] = {
@@ -25,7 +25,7 @@ BASE: dict[str, Any] = {
     "environment": "/env",
     "endpoint": "http://127.0.0.1:1",
 }
-CASES = yaml.safe_load(
+CASES = yaml_data(
     (Path(__file__).parent.parent / "cases" / "loadgen_executor" / "plans.yaml").read_text(encoding="utf-8")
 )
 

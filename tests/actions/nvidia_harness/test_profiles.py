@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from pydantic import ValidationError
 
 from actions.nvidia_harness.executor import MLPerfExecutor
@@ -16,6 +15,7 @@ from agent.component.component import ComponentParameters
 from agent.core.errors import HostError
 from agent.core.names import canonical
 from agent.core.secrets import Secrets
+from agent.core.yaml_data import yaml_data
 from agent.facts import Facts
 from agent.facts.disks import BlockDevice
 from agent.facts.gpus import Gpu
@@ -229,7 +229,7 @@ def test_gpus_of_several_kinds_are_not_taken_for_one() -> None:
     assert steps(host(gpus=mixed), Gpus="0,2")
 
 
-CASES = yaml.safe_load((Path(__file__).parent / "plans.yaml").read_text(encoding="utf-8"))
+CASES = yaml_data((Path(__file__).parent / "plans.yaml").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["case"] for case in CASES])

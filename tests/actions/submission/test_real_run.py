@@ -7,7 +7,6 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import pytest
-import yaml
 
 from actions.submission.building import Order, build, stage
 from actions.submission.checking import check_tree
@@ -16,6 +15,7 @@ from actions.submission.rounds import find_round
 from actions.submission.runs import cases_of
 from actions.submission.system_description import system_description
 from agent.core.progress import run_progress
+from agent.core.yaml_data import yaml_data
 from agent.run.request import RunRequest
 from agent.run.session import start
 from tests.actions.submission.conftest import MEASUREMENTS, SAID, TEST06
@@ -57,7 +57,7 @@ COMBINATIONS = [(kind, division) for kind in SCENARIOS for division in ("closed"
 def cases(bench_python: Path, tiny_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Case]:
     """Return the tests of one run of the embedded profile, on a tiny model, shared by all trees."""
     folder = tmp_path_factory.mktemp("real")
-    document = yaml.safe_load((files("profiles") / "PERF-CPU-MLPERF.yaml").read_text())
+    document = yaml_data((files("profiles") / "PERF-CPU-MLPERF.yaml").read_text())
     document["dependencies"] = document["monitors"] = []
     for action in document["actions"]:
         action["parameters"] |= {

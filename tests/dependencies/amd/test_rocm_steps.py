@@ -10,10 +10,10 @@ from shutil import which
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 from pydantic import ValidationError
 
 from agent.core.errors import DependencyFailedError, HostError, LiftedBy
+from agent.core.yaml_data import yaml_data
 from agent.facts import Facts
 from agent.facts.dkms import AMDGPU_MODULE_FILE, ModuleBuild
 from agent.facts.gpu_processes import AMD_GPU_PROCESSES, GpuProcess
@@ -38,7 +38,7 @@ NOBLE = Distribution("ubuntu", "24.04", "noble", ("debian",), "Ubuntu 24.04")
 
 def facts(base: str, root: Path, **changes: Any) -> Facts:
     """Return a host of the cases whose files are below another root."""
-    written = yaml.safe_load((CASES / f"_{base}.yaml").read_text())
+    written = yaml_data((CASES / f"_{base}.yaml").read_text())
     values = {
         re.sub(r"\[(?=/etc/(?:apt/[ap]|dnf))", f"[{root}", key): value for key, value in written.items()
     }
@@ -56,7 +56,7 @@ def test_what_was_installed_is_held_and_recorded(tmp_path: Path) -> None:
     assert run(hold, after, tmp_path, processes).message == "4 packages"
     assert any(line.endswith(f"hold {' '.join(NAMES)}") for line in processes.commands)
     record = tmp_path / "etc/apt/apt.conf.d/52vcagent-amdgpu"
-    text = yaml.safe_load((CASES / "_healthy.yaml").read_text())[
+    text = yaml_data((CASES / "_healthy.yaml").read_text())[
         f"text[{Path('/') / record.relative_to(tmp_path)}]"
     ]
     assert record.read_text() == text

@@ -8,9 +8,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from agent.component.component import StepContext
+from agent.core.yaml_data import yaml_data
 from agent.facts.container_toolkit import cdi_spec
 from dependencies.docker.undo import undo_plan
 from dependencies.nvidia.container_toolkit_installation import NvidiaContainerToolkitInstallation
@@ -50,7 +49,7 @@ def test_what_nvidia_ctk_writes_is_read(tmp_path: Path) -> None:
 def test_a_specification_that_came_meanwhile_is_enough(tmp_path: Path) -> None:
     case: dict[str, Any] = read_case(CASE)
     step = cdi_step(facts_of(case["facts"]))
-    written = yaml.safe_load(
+    written = yaml_data(
         "cdi_specs: [{path: /var/run/cdi/n.yaml, kind: nvidia.com/gpu, devices: [all], driver: 550.90.07}]"
     )
     context = StepContext(

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 from pydantic import ValidationError
 
 from agent.component.component import StepContext
 from agent.core.errors import ActionFailedError, DependencyFailedError
+from agent.core.yaml_data import yaml_data
 from agent.host.processes import ProcessResult
 from dependencies.nvidia.cuda_installation import NvidiaCudaInstallation
 from dependencies.nvidia.packages import belongs_to_driver, driver_package_names, other_branch, upstream
@@ -52,7 +52,7 @@ class Processes:
 
 def facts(base: str, root: Path, **changes: Any) -> Facts:
     """Return a host of the cases whose files are below another root."""
-    written = yaml.safe_load((CASES / f"_{base}.yaml").read_text())
+    written = yaml_data((CASES / f"_{base}.yaml").read_text())
     values = {
         re.sub(r"(?<!keyring)\[(?=/(?:etc|usr)/)", f"[{root}", key): value
         for key, value in expand(written).items()

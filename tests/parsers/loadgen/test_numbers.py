@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from agent.core.yaml_data import yaml_data
 from parsers.loadgen.agreement import contradictions, differences
 from parsers.loadgen.settings import settings_of
 from parsers.loadgen.whole import (
@@ -21,7 +21,7 @@ from parsers.loadgen.whole import (
 )
 from tests.parsers.loadgen.changed_runs import changed_run
 
-CASES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("numbers.yaml").read_text())
+CASES: dict[str, dict[str, Any]] = yaml_data(Path(__file__).with_name("numbers.yaml").read_text())
 
 
 def findings(case: dict[str, Any]) -> dict[str, list[str]]:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from agent.core.yaml_data import yaml_data
 from parsers.loadgen.verdict import judge
 from tests.parsers.loadgen.changed_runs import changed_run
 
-CASES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("reasons.yaml").read_text())
+CASES: dict[str, dict[str, Any]] = yaml_data(Path(__file__).with_name("reasons.yaml").read_text())
 NO_SUMMARY = "there is no mlperf_log_summary.txt beside the detail log"
 
 

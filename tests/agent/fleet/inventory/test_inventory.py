@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.errors import UsageError
+from agent.core.yaml_data import yaml_data
 from agent.fleet.inventory import limited, read_inventory
 from agent.fleet.inventory.ranges import expanded
 
 CASES = Path(__file__).parent / "cases"
-READING = yaml.safe_load((CASES / "reading.yaml").read_text())
-LIMITS = yaml.safe_load((CASES / "limits.yaml").read_text())
+READING = yaml_data((CASES / "reading.yaml").read_text())
+LIMITS = yaml_data((CASES / "limits.yaml").read_text())
 
 
 @pytest.mark.parametrize("case", READING, ids=[case["case"] for case in READING])

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from agent.core.errors import UsageError
+from agent.core.yaml_data import yaml_data
 from agent.fleet.inventory import FleetHost
 from agent.fleet.ssh.config import read_ssh_config
 from agent.fleet.ssh.openssh_config import openssh_options
 from agent.fleet.ssh.route import route_to
 
-CASES = yaml.safe_load((Path(__file__).parent / "cases" / "routes.yaml").read_text())
+CASES = yaml_data((Path(__file__).parent / "cases" / "routes.yaml").read_text())
 
 
 def prepared(case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FleetHost:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
+from agent.core.yaml_data import yaml_data
 from agent.host.containers.failures import FAILURES, engine_error
 
-CASES = yaml.safe_load((Path(__file__).parent / "cases" / "failures.yaml").read_text())
+CASES = yaml_data((Path(__file__).parent / "cases" / "failures.yaml").read_text())
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['problem']}: {case['said'][:30]}")

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from actions.loadgen.in_environment.harness.tuning import Search, Tuning, drift
+from agent.core.yaml_data import yaml_data
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-CASES = yaml.safe_load(
+CASES = yaml_data(
     (Path(__file__).parents[3] / "cases" / "load_search" / "searches.yaml").read_text(encoding="utf-8")
 )
 
