@@ -48,8 +48,15 @@ def mock_engine(bench_python: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture
-def mock_server(bench_python: Path, mock_engine: str, tmp_path: Path) -> Iterator[Callable[..., str]]:
-    """Return a function that starts a server with options of MockOptions and returns its URL."""
+def mock_server(
+    bench_python: Path, mock_engine: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Callable[..., str]]:
+    """Return a function that starts a server with options of MockOptions and returns its URL.
+
+    Clients find no certificates in this test: aiohttp reads all of them when it is imported, which takes a
+    quarter of the harness's start, and the servers speak plain HTTP.
+    """
+    monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
     with ExitStack() as own:
 
         def start(**options: Any) -> str:
