@@ -14,6 +14,7 @@ from actions.loadgen.sample_sets import shipped
 from actions.locust.load_parameters import LocustLoadParameters
 from actions.locust.text_server import TextServer
 from agent.component.component import Action, ComponentParameters, Plan, Step, StepContext, StepOutcome
+from agent.component.environment_script import interpreter
 from agent.core.errors import ActionFailedError, HostError, LiftedBy
 from agent.core.progress import PROGRESS_EVENT
 from agent.core.quantities import metric_text
@@ -184,11 +185,10 @@ class LocustLoad(Action):
         replace_text(case_dir / "prompts.json", json.dumps(prompts) + "\n")
 
     def _locust_version(self, context: StepContext) -> str:
-        told = context.processes.run(
-            [self._command(1)[0], "--version"], log=context.log, timeout_s=60, check=False
-        )
-        words = told.stdout.split()
-        return words[1] if len(words) > 1 and words[0] == "locust" else ""
+        """Return the version from the metadata: ``locust --version`` imports all of locust for it."""
+        script = "from importlib.metadata import version; print(version('locust'))"
+        command = [str(interpreter(self.asked.environment)), "-c", script]
+        return context.processes.run(command, log=context.log, timeout_s=60, check=False).stdout.strip()
 
     def _measure(self, users: int, case_dir: Path, context: StepContext) -> None:
         asked = self.asked

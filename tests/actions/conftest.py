@@ -13,12 +13,13 @@ from agent.component.component import StepContext
 from agent.facts import Facts
 from agent.host.processes import LocalProcesses
 from tests.lab.engine import smollm2_gguf, tiny_gguf
+from tests.lab.mock_engine import mock_engine, mock_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-__all__ = ["smollm2_gguf", "tiny_gguf"]
+__all__ = ["mock_engine", "mock_server", "smollm2_gguf", "tiny_gguf"]
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +15,9 @@ from agent.core.records import Validity
 from agent.facts import Facts
 from agent.store.exhibits import read_exhibits
 from parsers.endpoint_load import PARSER
-from tests.actions.loadgen.in_environment.harness.conftest import start_process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     import psutil
@@ -27,27 +25,7 @@ if TYPE_CHECKING:
     from agent.component.component import StepContext, StepOutcome
     from agent.core.records import ParsedOutput
 
-PACE = {"first_token_s": 0.02, "token_s": 0.002}
-
-
-@pytest.fixture
-def mock_server(bench_python: Path, tmp_path: Path) -> Iterator[Callable[..., str]]:
-    """Return a function that starts a mock engine with command-line options and returns its URL."""
-    started = []
-
-    def start(**options: Any) -> str:
-        arguments = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
-        arguments = ["--port=0", "--no-echo", *arguments]
-        process = start_process(bench_python, "-m", "mock_engine", *arguments, cwd=tmp_path)
-        started.append(process)
-        assert process.stdout is not None
-        return f"http://127.0.0.1:{json.loads(process.stdout.readline())['port']}"
-
-    yield start
-    for process in started:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=10)
+PACE = {"first_token_s": 0.02, "token_s": 0.002, "echo": False}
 
 
 @pytest.fixture

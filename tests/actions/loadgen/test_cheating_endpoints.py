@@ -12,7 +12,6 @@ from actions.loadgen.in_environment.mock_engine.cheats import CHEATS
 from actions.loadgen.parameters import LoadGenParameters
 from agent.core.errors import ActionFailedError
 from agent.core.records import Validity
-from tests.actions.loadgen.in_environment.harness.conftest import mock_server
 from tests.actions.loadgen.test_cheats_within_a_stream import WITHIN
 
 if TYPE_CHECKING:
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
 
     from agent.component.component import StepContext
     from agent.core.records import Verdict
-
-__all__ = ["mock_server"]
 
 pytestmark = pytest.mark.engine
 
@@ -133,6 +130,15 @@ WHOLE_WARNED = (
 )
 """Cheats that leave a result VALID, with the warning of a streamed one, if replies are not streamed."""
 TOKENS = 16
+FEW = {"Server": 100, "Offline": 64}
+"""Queries that suffice if many replies cheat."""
+MANY = 500
+"""Queries for a cheat in 1 % of the replies, and for LoadGen's own percentile of 99."""
+OWN: dict[str, dict[str, Any]] = {
+    "created_of_first_reply": {"target_qps": 30},  # equal times within 2 s prove nothing
+    "same_id_for_two": {"min_query_count": MANY},  # so that some of the 999 ids repeat
+}
+"""Parameters of a cheat's test that differ from the others'."""
 
 
 @pytest.fixture
@@ -140,12 +146,13 @@ def verdict_of(
     context: StepContext, bench_python: Path, mock_server: Callable[..., str], tmp_path: Path
 ) -> Callable[..., Verdict]:
     """Return a function that runs a test against a mock engine with a cheat, and returns the verdict."""
-    prompts = tmp_path / "prompts.jsonl"
+    prompts, conf = tmp_path / "prompts.jsonl", tmp_path / "user.conf"
     rows = (
         {"prompt": f"question {number} of many, of which none is like any other and all are of some length"}
         for number in range(32)
     )
     prompts.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    conf.write_text("*.Server.target_latency_percentile = 90\n")  # early stopping needs 44 queries, not 459
 
     def run(
         fault: str, *, scenario: str = "Server", server: dict[str, Any] | None = None, **asked: Any
@@ -154,7 +161,7 @@ def verdict_of(
             fault=fault, model="tiny", echo=False, first_token_s=0.005, token_s=0.005, **(server or {})
         )
         limits = {"ttft_latency_ms": 600_000, "tpot_latency_ms": 60_000} if scenario == "Server" else {}
-        rate = {"target_qps": 150}
+        asked = {"min_query_count": FEW[scenario], **OWN.get(fault, {}), **asked}
         parameters = LoadGenParameters.model_validate(
             {
                 "model": "tiny",
@@ -163,12 +170,12 @@ def verdict_of(
                 "endpoint": url,
                 "dataset": str(prompts),
                 "max_output_tokens": TOKENS,
-                "min_duration": 0.2,
-                "min_query_count": 500,
+                "target_qps": 150,
+                "min_duration": 0.01,
                 "warmup_samples": 0,
-                "max_in_flight": 64,
+                "max_in_flight": 64 if scenario == "Server" else 16,
+                **({"user_conf": conf} if scenario == "Server" and asked["min_query_count"] < MANY else {}),
                 **limits,
-                **rate,
                 **asked,
             }
         )
@@ -198,7 +205,7 @@ def test_no_way_to_cheat_is_left_out() -> None:
 
 @pytest.mark.parametrize("scenario", ["Server", "Offline"])
 def test_an_honest_endpoint_is_valid(verdict_of: Callable[..., Verdict], scenario: str) -> None:
-    verdict = verdict_of("none", scenario=scenario)
+    verdict = verdict_of("none", scenario=scenario, min_query_count=MANY)
     assert (verdict.validity, verdict.reasons, of_the_endpoint(verdict)) == (Validity.VALID, (), ())
 
 
@@ -254,11 +261,11 @@ def test_an_error_with_status_200_is_no_answer(verdict_of: Callable[..., Verdict
 
 
 def test_requests_that_are_dropped_and_sent_again_are_a_warning(verdict_of: Callable[..., Verdict]) -> None:
-    verdict = verdict_of("drop", server={"share": 0.01})
+    verdict = verdict_of("drop", server={"share": 0.01}, min_query_count=MANY)
     assert verdict.validity is Validity.VALID
     assert "the server closed the connection of 5 of 500 requests before any reply" in verdict.warnings[0]
 
 
 def test_a_few_replies_are_enough_where_none_may_be_so(verdict_of: Callable[..., Verdict]) -> None:
-    verdict = verdict_of("text_after_the_end", server={"share": 0.01})
+    verdict = verdict_of("text_after_the_end", server={"share": 0.01}, min_query_count=MANY)
     assert codes(verdict) == {"text_after_end"}

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from .answer import Answer, words_of
@@ -80,7 +80,11 @@ class _CloseConnectionError(Exception):
 
 
 class MockServer:
-    """Serves ``/health``, ``/v1/models``, ``/v1/completions`` and ``/v1/chat/completions``."""
+    """Serves ``/health``, ``/v1/models``, ``/v1/completions`` and ``/v1/chat/completions``.
+
+    ``/servers`` starts another server in the same process: it takes the options that differ, as JSON, and
+    replies with the port. So one process can stand in for many engines.
+    """
 
     def __init__(self, options: MockOptions) -> None:
         self._options = options
@@ -90,13 +94,14 @@ class MockServer:
 
     async def serve(self, port: int, host: str = "127.0.0.1") -> None:
         """Listen on this port (0 for any free one) of a local address until cancelled."""
-        self._ready_at = asyncio.get_running_loop().time() + self._options.loading_s
-        server = await asyncio.start_server(self._connection, host, port, backlog=1024)
-        port = server.sockets[0].getsockname()[1]
-        sys.stdout.write(json.dumps({"event": "listening", "port": port}) + "\n")
-        sys.stdout.flush()
-        async with server:
+        async with await self._listen(port, host) as server:
+            sys.stdout.write(json.dumps({"event": "listening", "port": _port(server)}) + "\n")
+            sys.stdout.flush()
             await server.serve_forever()
+
+    async def _listen(self, port: int, host: str) -> asyncio.Server:
+        self._ready_at = asyncio.get_running_loop().time() + self._options.loading_s
+        return await asyncio.start_server(self._connection, host, port, backlog=1024)
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve the requests of one connection in sequence."""
@@ -124,6 +129,9 @@ class MockServer:
         elif path in {"/v1/completions", "/v1/chat/completions"}:
             async with self._slots or nullcontext():
                 await self._completion(json.loads(body), writer)
+        elif path == "/servers":
+            another = MockServer(replace(options, **json.loads(body)))
+            _reply(writer, 200, {"port": _port(await another._listen(0, "127.0.0.1"))})
         else:
             _reply(writer, 404, {"error": {"message": f"no {path} here"}})
         await writer.drain()
@@ -259,6 +267,11 @@ class MockServer:
             _event(writer, {"choices": [{"text": "", "finish_reason": "abort"}]})
         elif fault == "error_event":
             _event(writer, {"error": {"message": "the slot was lost"}})
+
+
+def _port(server: asyncio.Server) -> int:
+    port: int = server.sockets[0].getsockname()[1]
+    return port
 
 
 def _reply(writer: asyncio.StreamWriter, status: int, content: dict[str, Any], headers: str = "") -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 LOADGEN = Path(__file__).parents[5] / "actions" / "loadgen"
 IN_ENVIRONMENT = LOADGEN / "in_environment"
@@ -112,26 +111,3 @@ def harness(bench_python: Path, config: Callable[..., Path], tmp_path: Path) -> 
         return Outcome(process.returncode, stderr, events, Path(json.loads(path.read_text())["output_dir"]))
 
     return run
-
-
-@pytest.fixture
-def mock_server(bench_python: Path, tmp_path: Path) -> Iterator[Callable[..., str]]:
-    """Return a function that starts a mock engine with command-line options and returns its URL."""
-    started = []
-
-    def start(**options: Any) -> str:
-        arguments = [
-            f"--{name.replace('_', '-')}={value}" for name, value in options.items() if value is not False
-        ]
-        arguments += [f"--no-{name.replace('_', '-')}" for name, value in options.items() if value is False]
-        process = start_process(bench_python, "-m", "mock_engine", "--port=0", *arguments, cwd=tmp_path)
-        started.append(process)
-        assert process.stdout is not None
-        port = json.loads(process.stdout.readline())["port"]
-        return f"http://127.0.0.1:{port}"
-
-    yield start
-    for process in started:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=10)

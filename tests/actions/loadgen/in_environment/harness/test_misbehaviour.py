@@ -58,9 +58,9 @@ def test_the_first_failure_of_a_stream_ends_the_run(
 ) -> None:
     url = mock_server(fault=fault, fault_after=20, token_s=0.001)
 
-    backend = {"type": "openai", "url": url}
-    if fault == "die":  # a second query could find no server before the cut of the first stream is noticed
-        backend["max_in_flight"] = 1
+    # Few at once, so that some are answered before the fault. If the server dies, only one: a second query
+    # could find no server before the cut of the first stream is noticed.
+    backend = {"type": "openai", "url": url, "max_in_flight": 1 if fault == "die" else 4}
     outcome = harness(backend=backend, sample_timeout_s=limit_s(fault))
 
     assert_failed(outcome, kind, *words)
