@@ -6,6 +6,8 @@ Runs in an environment that has lm-eval, in the folder of the tasks: paths in ta
 from __future__ import annotations
 
 import os
+import sys
+from importlib.util import LazyLoader, find_spec, module_from_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,10 +73,12 @@ def _is_data(path: Path, cache: Path) -> bool:
 
 
 def _refuse_nltk() -> None:
-    """Let a task that fetches data of NLTK fail, which would go unnoticed until its answers are scored."""
-    try:
-        import nltk
-    except ImportError:
+    """Let a task that fetches data of NLTK fail, which would go unnoticed until its answers are scored.
+
+    NLTK takes seconds to import, so that is left to the tasks that use it.
+    """
+    spec = find_spec("nltk")
+    if spec is None or spec.loader is None:
         return
 
     def download(name: str = "", *_: object, **__: object) -> None:
@@ -83,7 +87,10 @@ def _refuse_nltk() -> None:
             "leave the task out of the bundle's profile, and run it where there is a network",
         )
 
-    nltk.download = download
+    spec.loader = LazyLoader(spec.loader)
+    nltk = sys.modules["nltk"] = module_from_spec(spec)
+    spec.loader.exec_module(nltk)
+    nltk.download = download  # type: ignore[attr-defined]  # still there after the import
 
 
 def _explained(task: str, error: Exception) -> TaskDataError:

@@ -48,10 +48,10 @@ def rouge_scores(
     """
     chunks = [pairs[start : start + _CHUNK] for start in range(0, len(pairs), _CHUNK)]
     workers = workers or min(len(os.sched_getaffinity(0)), 1 + len(pairs) // _FEWEST_A_PROCESS)
-    sums, characters, done = dict.fromkeys(TYPES, 0.0), 0, 0
-    for scores, length, count in _scored(chunks, workers):
+    sums, characters, done, splitter = dict.fromkeys(TYPES, 0.0), 0, 0, ""
+    for scores, length, count, used in _scored(chunks, workers):
         sums = {name: value + scores[name] for name, value in sums.items()}
-        characters, done = characters + length, done + count
+        characters, done, splitter = characters + length, done + count, used
         if tell:
             tell(f"scored {done} of {len(pairs)} answers", done, len(pairs))
     means = {name: round(100 * value / len(pairs), 4) for name, value in sums.items()}
@@ -59,13 +59,13 @@ def rouge_scores(
         **means,
         "gen_len": characters,
         "gen_num": len(pairs),
-        "sentence_tokenizer": sentence_splitter()[1],
+        "sentence_tokenizer": splitter,
     }
 
 
 def _scored(
     chunks: Sequence[Sequence[tuple[str, str]]], workers: int
-) -> Iterator[tuple[dict[str, float], int, int]]:
+) -> Iterator[tuple[dict[str, float], int, int, str]]:
     if workers == 1:
         yield from map(_score, chunks)
         return
@@ -74,15 +74,18 @@ def _scored(
         yield from pool.imap(_score, chunks)
 
 
-def _score(chunk: Sequence[tuple[str, str]]) -> tuple[dict[str, float], int, int]:
-    """Return the sums of the F-measures and of the answers' characters, and the number of answers."""
+def _score(chunk: Sequence[tuple[str, str]]) -> tuple[dict[str, float], int, int, str]:
+    """Return the sums of the F-measures and of the answers' characters, the number of answers, the splitter.
+
+    The name of the splitter comes from here, as NLTK takes seconds to import in each process.
+    """
     sums, characters = dict.fromkeys(TYPES, 0.0), 0
     for answer, reference in chunk:
         prediction = _by_sentence(answer)
         scores = _scorer().score(target=_by_sentence(reference), prediction=prediction)
         characters += len(prediction)
         sums = {name: value + scores[name].fmeasure for name, value in sums.items()}
-    return sums, characters, len(chunk)
+    return sums, characters, len(chunk), sentence_splitter()[1]
 
 
 @lru_cache(maxsize=1)
