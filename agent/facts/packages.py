@@ -36,6 +36,7 @@ _LOCKS = (
     *RPM_LOCKS,
 )
 _LISTS = "/var/lib/apt/lists"
+_DNF = "/usr/bin/dnf"
 _QUERY_TIMEOUT_S = 60
 
 
@@ -148,9 +149,10 @@ def _manager(host: Host) -> str | None:
 
 
 def _dnf_5(host: Host) -> bool:
-    if _manager(host) != "dnf":  # it is slow, and a host of Debian may have it
+    if _manager(host) != "dnf":  # a host of Debian may have it
         return False
-    return "dnf5" in (host.output(["dnf", "--version"], timeout_s=_QUERY_TIMEOUT_S) or "")
+    # dnf is a link to dnf5 or dnf-3; its own answer takes a third of a second.
+    return (host.output(["readlink", "-f", _DNF]) or "").strip().endswith("/dnf5")
 
 
 def _lock(host: Host) -> PackageLock | None:
@@ -198,7 +200,7 @@ def _age_s(host: Host) -> int | None:
 
 
 PACKAGE_MANAGER: Fact[str | None] = Fact("package_manager", "/usr/bin", _manager)
-DNF_5: Fact[bool] = Fact("dnf_5", "dnf --version", _dnf_5)
+DNF_5: Fact[bool] = Fact("dnf_5", f"readlink -f {_DNF}", _dnf_5)
 INSTALLED_PACKAGES: Fact[Mapping[str, InstalledPackage]] = Fact(
     "installed_packages",
     "dpkg-query --show, rpm --query --all",

@@ -63,9 +63,12 @@ def holder() -> Iterator[subprocess.Popen[str]]:
 
 @pytest.fixture
 def absent(real_host: RealHost) -> Iterator[str]:
-    """Return a tiny package that is not on this host, and restore the host's state afterwards."""
+    """Return a tiny package that is not on this host, and restore the host's state afterwards.
+
+    The packages have no manual pages: for any of those, man-db updates its index, which takes seconds.
+    """
     installed = real_host.facts.fresh()[INSTALLED_PACKAGES]
-    name = next((name for name in ("hello", "sl", "dos2unix") if name not in installed), None)
+    name = next((name for name in ("publicsuffix", "usb.ids", "hello") if name not in installed), None)
     if name is None:
         pytest.skip("every tiny package is on this host")
     yield name

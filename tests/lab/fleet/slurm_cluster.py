@@ -41,6 +41,7 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
 SwitchType=switch/none
+SchedulerParameters=batch_sched_delay=0
 MpiDefault=none
 MailProg=/bin/true
 ReturnToService=2

@@ -19,7 +19,7 @@ __all__ = ["SshHost", "start_hosts"]
 
 _UP_S = 240
 _KEYS = """\
-ssh-keygen -q -A
+ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_key
 for user in root easy asked plain; do
   home=$(getent passwd $user | cut -d: -f6)
   mkdir -p -m 700 $home/.ssh

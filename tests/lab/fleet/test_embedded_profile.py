@@ -50,7 +50,7 @@ def test_the_embedded_profile_runs_on_three_hosts_at_once(
     names = [f"embedded-{number}" for number in (1, 2, 3)]
     mount = f"--volume={embedded_wheels()}:/wheels:ro"
     hosts = start_hosts(docker_engine, ssh_base, names, Path(f"{controller.key}.pub"), options=[mount])
-    small = "OfflineMinDuration=1,,,OfflineMinQueryCount=60,,,AccuracySamples=16,,,MaxOutputTokens=4"
+    small = "OfflineMinDuration=0.5,,,OfflineMinQueryCount=24,,,AccuracySamples=8,,,MaxOutputTokens=4"
     # On a machine with two cores, three hosts of two threads each would mostly wait for each other.
     small += ",,,Threads=1"
     fleet = controller.fleet(
