@@ -25,6 +25,8 @@ GPU_REMEDY = (
 """Remedy if no GPU was used."""
 
 _FOLDERS = ("bin", ".", "build/bin")
+_MORE_RUNS = 2
+"""How often a program without results is run again."""
 _REMEDIES = (
     (
         r"no kernel image is available|has no device code compatible|PTX was compiled with an unsupported",
@@ -114,7 +116,7 @@ def run_program(
         on_line: called with each line.
         has_results: returns True if an output has results. llama.cpp writes its log in a separate thread,
             and about one short program in a hundred ends with exit code 0 before that thread has written
-            anything (build 11669). A program without results is run again, once.
+            anything (build 11669), and more on a busy host. A program without results is run again, twice.
 
     Raises:
         ActionFailedError: if the program fails, with a remedy if known.
@@ -129,14 +131,16 @@ def run_program(
     environment = program_environment(os.environ)
     try:
         result = context.processes.run(words, log=log, on_line=on_line, env=environment)
-        if has_results is None or has_results(result):
-            return result
-        context.progress.update(f"{Path(words[0]).name} ended without results: it runs again")
-        return context.processes.run(words, log=log, on_line=on_line, env=environment)
+        for _ in range(_MORE_RUNS):
+            if has_results is None or has_results(result):
+                break
+            context.progress.update(f"{Path(words[0]).name} ended without results: it runs again")
+            result = context.processes.run(words, log=log, on_line=on_line, env=environment)
     except ActionFailedError as error:
         said = f"{error.message}\n{log.read_text(encoding='utf-8', errors='replace')}"
         remedy = remedy_for(said) or error.remedy
         raise ActionFailedError(error.message, remedy=remedy, details=error.details) from error
+    return result
 
 
 def has_final_line(result: ProcessResult) -> bool:

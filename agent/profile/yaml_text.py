@@ -46,8 +46,8 @@ _TYPES = {
 _MERGE = "<<"
 
 
-_READ_DIFFERENTLY = re.compile("[\t\ufeff]")
-"""Characters that libyaml takes for white space in more places than PyYAML."""
+_READ_DIFFERENTLY = re.compile(r"[\t\ufeff]|!(?!\S)|[|>][-+\d]*#")
+"""What libyaml reads differently: some white space, a tag without a name, a comment right after a ``|``."""
 
 
 class _Tags(yaml.resolver.BaseResolver):

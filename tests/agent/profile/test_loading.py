@@ -22,6 +22,7 @@ from agent.profile import (
     yaml_text,
 )
 from agent.profile.finding import find
+from agent.profile.syntax import SyntaxProblem
 
 PROFILES = Path(__file__).parent / "profiles"
 JSON = str(PROFILES / "PERF-EXAMPLE.json")
@@ -277,12 +278,23 @@ def test_anchors_merge_keys_tags_and_versions_of_yaml(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["PERF-GPU-MLPERF-LLAMA3.yaml", "PERF-LLAMACPP.yaml"])
-def test_libyaml_and_python_read_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = find(name).text
-    document = yaml_text.read_yaml(text)
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(find(name).text for name in ("PERF-GPU-MLPERF-LLAMA3.yaml", "PERF-LLAMACPP.yaml")),
+        *("a: !\nb: 1\n", "a: ! \nb: 1\n", "a: |#c\n  x\n", "a: >2-#c\n  x\n", "a: |2 #c\n   x\n"),
+    ],
+)
+def test_libyaml_and_python_read_the_same(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read() -> object:
+        try:
+            return yaml_text.read_yaml(text)
+        except SyntaxProblem as error:
+            return str(error)
+
+    document = read()
     monkeypatch.setattr(yaml_text, "_FastComposer", yaml_text._Composer)
-    assert document == yaml_text.read_yaml(text)
+    assert document == read()
 
 
 def test_the_required_time_may_stand_in_the_metadata(tmp_path: Path) -> None:

@@ -117,7 +117,11 @@ def sentence_splitter() -> tuple[Callable[[str], list[str]], str]:
         from nltk.tokenize.punkt import PunktTokenizer
 
         return PunktTokenizer("english").tokenize, TRAINED
-    except (ImportError, LookupError):
+    except (
+        ImportError,
+        LookupError,
+        PermissionError,
+    ):  # a file with several links
         return PunktSentenceTokenizer().tokenize, UNTRAINED
 
 
