@@ -7,13 +7,13 @@ from tests.other_pythons import left_out
 
 def test_every_line_is_executed_by_a_test_that_stays() -> None:
     cpu_s = {
-        "cheap": 0.1,
+        "cheap": 0.01,
         "slow": 2.0,
         "slower": 4.0,
         "needless": 1.0,
         "needless_too": 3.0,
         "a[1": 1.0,
-        "a[10": 0.1,
+        "a[10": 0.01,
     }
     tests = {
         ("a.py", 1): {"cheap", "slow", "needless"},
