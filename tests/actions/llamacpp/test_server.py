@@ -69,13 +69,15 @@ def test_it_answers_inside_and_is_gone_after(
     make: Callable[..., LlamaCppServer], tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # local servers are never reached through a proxy
+    before = psutil.Process().children(recursive=True)
     with make(model=str(tiny_gguf), parallel=2, context=64) as server:
         assert status(server.url, "/health") == 200
         assert server.facts["engine"] == "llama.cpp"
         assert server.model_sha256() == sha256_of(tiny_gguf)
         assert server.death() is None
-        children = psutil.Process().children(recursive=True)
+        children = set(psutil.Process().children(recursive=True)) - set(before)
         url = server.url
+    assert children
     assert not any(child.is_running() for child in children)
     with pytest.raises(ConnectionRefusedError):
         status(url, "/health")
