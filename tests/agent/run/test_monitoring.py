@@ -152,14 +152,16 @@ def test_a_monitor_that_cannot_sum_up_spoils_nothing(
 
 
 class Dying(Monitor):
-    """Monitors again after a restart; its disk is full, so that nothing can be written."""
+    """Dies in the first case and monitors after a restart; its disk is full: nothing can be written."""
 
     started = 0
+    begun = threading.Event()
     again = threading.Event()
 
     def watch(self, context: MonitorContext) -> None:
         type(self).started += 1
         if self.started == 1:
+            self.begun.wait(30)
             context.log.parent.mkdir(exist_ok=True)
             context.log.symlink_to("/dev/full")
             raise OSError(28, "No space left on device")
@@ -173,6 +175,7 @@ class WaitsForIt(Action):
 
     def plan(self, facts: Facts) -> Plan:
         def wait(context: StepContext) -> StepOutcome:
+            Dying.begun.set()
             assert Dying.again.wait(30)
             return StepOutcome(
                 "done", (ParsedOutput("", "tool", scenario="case"),), context.case_dir("a", "b")
@@ -191,6 +194,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_registered", lambda: known)
     monkeypatch.setattr(monitoring, "RESTART_WAIT_S", 0.05)
     Dying.started = 0
+    Dying.begun.clear()
     Dying.again.clear()
 
 
