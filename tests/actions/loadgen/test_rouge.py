@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 from array import array
 from pathlib import Path
@@ -50,6 +52,13 @@ def environment_of(python: Path) -> Path:
     return python.parent.parent
 
 
+def carried_by(python: Path) -> Path:
+    """Return the folder of NLTK's data that an environment has with llama-index-core."""
+    folder = "lib/python3*/site-packages/llama_index/core/_static/nltk_cache"
+    (carried,) = environment_of(python).glob(folder)
+    return carried
+
+
 @pytest.fixture
 def scored(accuracy_python: Path, context: StepContext, tmp_path: Path) -> Any:
     def score(answers: list[bytes], references: list[str], **options: Any) -> dict[str, Any]:
@@ -74,10 +83,7 @@ def official(python: Path, *folders: Path) -> dict[str, Any]:
 
 @pytest.mark.engine
 def test_scores_are_those_of_mlperfs_evaluation(scored: Any, accuracy_python: Path, tmp_path: Path) -> None:
-    (carried,) = environment_of(accuracy_python).glob(
-        "lib/python3*/site-packages/llama_index/core/_static/nltk_cache"
-    )
-    expected = official(accuracy_python, carried)
+    expected = official(accuracy_python, carried_by(accuracy_python))
 
     result = scored([answer.encode() for answer, _ in PAIRS], [reference for _, reference in PAIRS])
 
@@ -90,9 +96,13 @@ def test_scores_are_those_of_mlperfs_evaluation(scored: Any, accuracy_python: Pa
 
 
 @pytest.mark.engine
+@pytest.mark.parametrize("linked", [False, True], ids=["none", "one that NLTK refuses"])
 def test_without_punkt_tab_an_untrained_one_splits_sentences_and_says_so(
-    accuracy_python: Path, tmp_path: Path
+    accuracy_python: Path, tmp_path: Path, *, linked: bool
 ) -> None:
+    if linked:  # uv links the files of an environment to its cache
+        shutil.copytree(carried_by(accuracy_python), tmp_path / "cache")
+        shutil.copytree(tmp_path / "cache", tmp_path / "nltk_data", copy_function=os.link)
     run = (
         "import json, sys; sys.modules['llama_index'] = None\n"
         "from harness.rouge import rouge_scores; result = rouge_scores(json.load(sys.stdin), workers=1)\n"

@@ -117,11 +117,7 @@ def sentence_splitter() -> tuple[Callable[[str], list[str]], str]:
         from nltk.tokenize.punkt import PunktTokenizer
 
         return PunktTokenizer("english").tokenize, TRAINED
-    except (
-        ImportError,
-        LookupError,
-        PermissionError,
-    ):  # a file with several links
+    except (ImportError, LookupError, PermissionError):  # NLTK refuses a file that has several links
         return PunktSentenceTokenizer().tokenize, UNTRAINED
 
 
