@@ -35,7 +35,6 @@ __all__ = [
     "llamacpp",
     "llamacpp_image",
     "llamacpp_version",
-    "made_converter",
     "made_llamacpp",
     "tiny_folder",
 ]
@@ -124,12 +123,7 @@ def llamacpp_image(llamacpp: Path, container_engine: RestartableDocker) -> str:
 
 @pytest.fixture(scope="session")
 def converter_environment() -> Path:
-    """Return a Python environment in which llama.cpp's converter runs."""
-    return made_converter()
-
-
-def made_converter() -> Path:
-    """Return the folder of the environment of llama.cpp's converter."""
+    """Return the folder of an environment in which llama.cpp's converter runs."""
     try:
         return environment("VCAGENT_TEST_CONVERTER_PYTHON").parents[1]
     except subprocess.CalledProcessError as error:

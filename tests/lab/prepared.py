@@ -19,7 +19,7 @@ from tests.lab.environment import ENVIRONMENTS, environment
 from tests.lab.fleet.ssh_image import ssh_base
 from tests.lab.host.agent_wheels import dependency_wheels
 from tests.lab.host.base_image import base_folder
-from tests.lab.llamacpp import made_converter, made_llamacpp
+from tests.lab.llamacpp import made_llamacpp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def _parts() -> list[Callable[[], object]]:
     environments = [partial(environment, variable) for variable in ENVIRONMENTS]
     hosts = [base_folder, ssh_base] if os.geteuid() == 0 and shutil.which("mmdebstrap") else []
-    return [*environments, *hosts, made_converter, made_llamacpp, dependency_wheels]
+    return [*environments, *hosts, made_llamacpp, dependency_wheels]
 
 
 def main() -> int:
