@@ -26,7 +26,7 @@ GPU_REMEDY = (
 
 _FOLDERS = ("bin", ".", "build/bin")
 _MORE_RUNS = 2
-"""How often a program without results is run again."""
+"""The number of further attempts if a program writes no results."""
 _REMEDIES = (
     (
         r"no kernel image is available|has no device code compatible|PTX was compiled with an unsupported",
@@ -115,8 +115,8 @@ def run_program(
         log: gets the program's output.
         on_line: called with each line.
         has_results: returns True if an output has results. llama.cpp writes its log in a separate thread,
-            and about one short program in a hundred ends with exit code 0 before that thread has written
-            anything (build 11669), and more on a busy host. A program without results is run again, twice.
+            and about one short program in a hundred, more on a busy host, ends with exit code 0 before that
+            thread has written anything (build 11669). Such a program is run up to two more times.
 
     Raises:
         ActionFailedError: if the program fails, with a remedy if known.

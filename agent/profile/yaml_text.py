@@ -47,7 +47,10 @@ _MERGE = "<<"
 
 
 _READ_DIFFERENTLY = re.compile(r"[\t\ufeff]|!(?!\S)|[|>][-+\d]*#")
-"""What libyaml reads differently: some white space, a tag without a name, a comment right after a ``|``."""
+"""Matches text that libyaml may read differently from PyYAML.
+
+These are tabs and byte order marks, ``!`` without a tag name, and ``#`` directly after ``|`` or ``>``.
+"""
 
 
 class _Tags(yaml.resolver.BaseResolver):
@@ -59,7 +62,7 @@ class _Tags(yaml.resolver.BaseResolver):
 
 
 class _Composer(_Tags, yaml.SafeLoader):
-    """Composes in Python; its messages and positions are those that are reported."""
+    """Composes in Python. Errors are reported with its messages and positions."""
 
 
 class _FastComposer(_Tags, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -109,7 +112,7 @@ def read_yaml(text: str) -> Document:
 
 
 def _compose(text: str) -> Node | None:
-    """Return the root of a text; libyaml reads it first, and a text that it refuses is read in Python."""
+    """Return the root of a text. Python reads what libyaml rejects or may read differently."""
     if not _READ_DIFFERENTLY.search(text):
         with suppress(yaml.YAMLError, ValueError):
             return yaml.compose(text, Loader=_FastComposer)

@@ -6,18 +6,18 @@ import json
 import os
 import subprocess
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
 import pytest
 
+from actions.loadgen.harness_run import harness_environment
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 __all__ = ["mock_engine", "mock_server"]
-
-_IN_ENVIRONMENT = Path(__file__).parents[2] / "actions" / "loadgen" / "in_environment"
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def _started(python: Path, log: Path, **options: Any) -> Iterator[str]:
             [python, "-m", "mock_engine", "--port=0", *arguments],
             stdout=subprocess.PIPE,
             stderr=stderr,
-            env={**os.environ, "PYTHONPATH": str(_IN_ENVIRONMENT)},
+            env={**os.environ, **harness_environment()},
         ) as process,
     ):
         assert process.stdout is not None
