@@ -207,11 +207,12 @@ class _ServerAction(ServiceAction):
         environment = {"PORT": str(port), **environment_variables(variables, self.present())}
         began = time.monotonic()
         with ExitStack() as started:
-            tests = self._tests(context, f"{asked.scheme}://{_HOST}:{port}", port)
+            written = self._written(context)
+            answered = self._answered(f"{asked.scheme}://{_HOST}:{port}", port)
             server = self.start(context, started, port, environment)
             process = server.process
             started.callback(process.stop, asked.stop_grace)
-            self._wait(process, tests, context)
+            self._wait(process, written, answered, context)
             stack = started.pop_all()
 
         def death() -> str | None:
@@ -226,15 +227,19 @@ class _ServerAction(ServiceAction):
             f"{self.name} is ready at {url} after {time.monotonic() - began:.1f} s", service=service
         )
 
-    def _tests(self, context: StepContext, base: str, port: int) -> dict[str, Callable[[], bool]]:
-        """Return the conditions for the server to be ready, by name."""
+    def _written(self, context: StepContext) -> dict[str, Callable[[], bool]]:
+        """Return the condition on the server's output, by name; none if the profile sets none."""
+        pattern = self.parameters.ready_line
+        if not pattern:
+            return {}
+        import regex
+
+        return {f"written '{pattern}'": OutputLines(context.log, regex.compile(pattern)).found}
+
+    def _answered(self, base: str, port: int) -> dict[str, Callable[[], bool]]:
+        """Return the conditions on the network, by name; another server may meet them too."""
         asked = self.parameters
         tests: dict[str, Callable[[], bool]] = {}
-        if asked.ready_line:
-            import regex
-
-            lines = OutputLines(context.log, regex.compile(asked.ready_line))
-            tests[f"written '{asked.ready_line}'"] = lines.found
         if asked.waits_for_port:
             tests[f"opened its port {port}"] = lambda: is_open(_HOST, port, published=self.published)
         if asked.ready_url:
@@ -243,10 +248,14 @@ class _ServerAction(ServiceAction):
         return tests
 
     def _wait(
-        self, process: RunningProcess, tests: dict[str, Callable[[], bool]], context: StepContext
+        self,
+        process: RunningProcess,
+        written: dict[str, Callable[[], bool]],
+        answered: dict[str, Callable[[], bool]],
+        context: StepContext,
     ) -> None:
         deadline = time.monotonic() + self.parameters.start_timeout
-        for what, holds in tests.items():
+        for what, holds in {**written, **answered}.items():
             context.progress.update(f"waiting until it has {what}")
             while not holds():
                 if death := _death(process):
@@ -263,10 +272,12 @@ class _ServerAction(ServiceAction):
                     )
                 if context.stop.wait(_POLL_S):
                     raise InterruptedRunError(f"told to stop while {self.name} was starting")
-        if death := _death(process):  # another server may hold the port
+        if death := _death(process):
+            other = any(holds() for holds in answered.values())
             raise ActionFailedError(
-                f"{self.name} {death}, and another server answers in its place",
-                remedy="let the command stay in the foreground, and stop the other server",
+                f"{self.name} {death}" + (", and another server answers in its place" if other else ""),
+                remedy="let the command stay in the foreground"
+                + (", and stop the other server" if other else f"; its output is in {context.log}"),
                 details=process.tail(_LAST_LINES),
             )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import ValidationError
 
-from actions.commands.readiness import answers, is_open
+from actions.commands.readiness import OutputLines, answers, is_open
 from actions.commands.references import filled_in
 from actions.commands.services import CommandService, ContainerService
 from agent.core.errors import ActionFailedError, InterruptedRunError
@@ -19,8 +19,10 @@ from agent.facts import Facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from agent.component.component import Service, StepContext
+    from agent.host.processes import RunningProcess
 
 SERVER = f"exec {sys.executable} -m http.server --bind 127.0.0.1 $PORT"
 
@@ -83,13 +85,51 @@ def test_a_command_finds_it(context: StepContext) -> None:
         service.stop()
 
 
-def test_its_death_is_told_with_its_last_words(context: StepContext) -> None:
-    service = start(context, command="echo ready; sleep 0.1; echo out of memory; exit 3", readyLine="^ready")
+def test_its_death_is_told_with_its_last_words(context: StepContext, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    command = f"echo ready; until [ -e {gate} ]; do sleep 0.02; done; echo out of memory; exit 3"
+    service = start(context, command=command, readyLine="^ready")
+    gate.touch()
     wait(service.death)
     told = service.death() or ""
     assert told.splitlines()[0] == "ended with exit code 3"
     assert "out of memory" in told
     service.stop()
+
+
+@pytest.mark.parametrize("another", [False, True])
+def test_its_death_as_soon_as_it_was_ready(
+    context: StepContext,
+    monkeypatch: pytest.MonkeyPatch,
+    another: bool,  # noqa: FBT001
+) -> None:
+    found, start_process = OutputLines.found, context.processes.start
+    started: list[RunningProcess] = []
+
+    def noted(*arguments: Any, **options: Any) -> RunningProcess:
+        started.append(start_process(*arguments, **options))
+        return started[-1]
+
+    def found_after_its_end(lines: OutputLines) -> bool:
+        wait(lambda: started[-1].poll() is not None)
+        wait(lambda: found(lines))
+        return True
+
+    other = start(context, readyUrl="/") if another else None
+    monkeypatch.setattr(context.processes, "start", noted)
+    monkeypatch.setattr(OutputLines, "found", found_after_its_end)
+    try:
+        with pytest.raises(ActionFailedError, match="web ended with exit code 3") as error:
+            start(
+                context,
+                command="echo ready; exit 3",
+                readyLine="^ready",
+                readyUrl=str(other.values["url"]) if other else "",
+            )
+        assert ("another server answers in its place" in str(error.value)) is another
+    finally:
+        if other:
+            other.stop()
 
 
 def test_one_that_ends_before_it_is_ready(context: StepContext) -> None:
