@@ -30,6 +30,8 @@ __all__ = [
 _GROUPS = {
     "bench_python": "engine",
     "llamacpp": "engine",
+    "linked_hosts": "links",
+    "ssh_base": "fleet",
     "docker_engine": "hosts",
     "container_engine": "containers",
     "slurm_session": "slurm",
@@ -38,6 +40,8 @@ _GROUPS = {
 
 A test's first such fixture decides. Different groups run in parallel.
 """
+_LONGEST = ("engine", "fleet", "hosts", "links", "root", "containers", "slurm")
+"""Groups that several workers begin with, as the longest decide when the last worker ends."""
 
 settings.register_profile("busy-host", deadline=None)  # slowness does not count as a failure
 settings.load_profile("busy-host")
@@ -73,7 +77,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             # The first test waits until its environment, programs or image exist.
             # make lab builds kernel modules and compiles, also on a busy machine.
             item.add_marker(pytest.mark.timeout(3600 if os.environ.get("VCAGENT_LAB") == "all" else 1200))
+    if hasattr(config, "workerinput"):
+        items.sort(key=_place)
     return (yield)
+
+
+def _place(item: pytest.Item) -> int:
+    """Return a test's place in the order of groups; all others come last."""
+    marker = item.get_closest_marker("xdist_group")
+    group = marker.args[0] if marker else ""
+    if group in _LONGEST:
+        return _LONGEST.index(group)
+    return len(_LONGEST) + (not group)
 
 
 def _group(item: pytest.Item, fixtures: Sequence[str]) -> str | None:

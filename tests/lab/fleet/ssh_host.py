@@ -7,8 +7,6 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.lab.host.docker_engine import LABEL
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -100,7 +98,7 @@ def start_hosts(
             "--detach",
             f"--name={name}",
             f"--hostname={name}",
-            f"--label={LABEL}",
+            f"--label={engine.label}",
             *(_SYSTEMD if systemd else ()),
             *options,
             image,

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.lab.host.base_image import base_folder
-from tests.lab.host.docker_engine import LABEL, DockerEngine
 from tests.lab.host.host_image import base_image, host_image
 from tests.lab.host.lab_host import Hardware, LabHost, start_host
 from tests.lab.host.web.content import HOST_NAMES, web_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    from tests.lab.host.docker_engine import DockerEngine
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def lab(docker_engine: DockerEngine) -> Lab:
     container = docker_engine.docker(
         "run",
         "--detach",
-        f"--label={LABEL}",
+        f"--label={docker_engine.label}",
         f"--volume={web}:/lab:ro",
         f"--volume={web / 'srv'}:/srv:ro",
         f"--volume={server}:/server.py:ro",

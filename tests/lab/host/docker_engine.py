@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import shutil
 import subprocess
@@ -21,13 +22,11 @@ if TYPE_CHECKING:
 __all__ = ["LABEL", "DockerEngine", "EngineUnavailableError", "running_engine"]
 
 LABEL = "vcagent-test-lab"
-"""Label of the tests' containers and images, which marks them for removal."""
+"""Label of the tests' images; with the engine's number, of the containers that are to be removed."""
 
 _START_S = 60
-
-_BRIDGE = "10.213.77.1/24"
-_HERE = "10.213.77.2/24"
-_CONTAINERS = "10.213.77.128/25"
+_ENGINES = 4
+"""Engines at the same time: one for each process that runs tests of labs."""
 
 
 class EngineUnavailableError(Exception):
@@ -39,10 +38,17 @@ class DockerEngine:
     """A running engine.
 
     Args:
+        number: tells it from the engines of other processes.
         address: the value of ``docker --host``; None for the client's default.
     """
 
+    number: int
     address: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The label of its containers."""
+        return f"{LABEL}={self.number}"
 
     def command(self, *arguments: str | Path) -> list[str]:
         """Return a command line of the client."""
@@ -81,7 +87,7 @@ class DockerEngine:
 
     def remove_ours(self) -> None:
         """Remove the containers of the tests, with their volumes."""
-        if containers := self.docker("ps", "--all", "--quiet", f"--filter=label={LABEL}").split():
+        if containers := self.docker("ps", "--all", "--quiet", f"--filter=label={self.label}").split():
             self.docker("rm", "--force", "--volumes", *containers)
 
 
@@ -92,17 +98,30 @@ def running_engine() -> Iterator[DockerEngine]:
     Raises:
         EngineUnavailableError: if no engine is available.
     """
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "host-engine.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        engine = DockerEngine()
+    with _number() as number:
+        engine = DockerEngine(number)
         if engine.answers():
             yield from _clean(engine)
             return
         if os.geteuid() != 0 or shutil.which("dockerd") is None:
             raise EngineUnavailableError("no Docker engine answers, and to start one takes root and dockerd")
-        with TemporaryDirectory(prefix="lab-engine-") as folder, _started(Path(folder)) as own:
+        with TemporaryDirectory(prefix="lab-engine-") as folder, _started(number, Path(folder)) as own:
             yield from _clean(own)
+
+
+@contextmanager
+def _number() -> Iterator[int]:
+    """Hold the lowest number that no other process holds; wait while all are held."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    for number in itertools.cycle(range(_ENGINES)):
+        with (CACHE / f"host-engine-{number}.lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(0.1)
+                continue
+            yield number
+            return
 
 
 def _clean(engine: DockerEngine) -> Iterator[DockerEngine]:
@@ -114,20 +133,21 @@ def _clean(engine: DockerEngine) -> Iterator[DockerEngine]:
 
 
 @contextmanager
-def _started(folder: Path) -> Iterator[DockerEngine]:
+def _started(number: int, folder: Path) -> Iterator[DockerEngine]:
     """Start dockerd in a separate network: bridges and packet filters vanish with it.
 
     A cable connects its bridge with this network, so that the tests reach containers by their addresses. Its
     images stay in the cache for the next start.
     """
-    engine = DockerEngine(f"unix://{folder / 'docker.sock'}")
+    engine = DockerEngine(number, f"unix://{folder / 'docker.sock'}")
+    network = f"10.213.{77 + number}"
     arguments = [
-        f"--data-root={CACHE / 'engine'}",
+        f"--data-root={CACHE / f'engine-{number}'}",
         f"--exec-root={folder / 'exec'}",
         f"--pidfile={folder / 'pid'}",
         f"--host={engine.address}",
-        f"--bip={_BRIDGE}",
-        f"--fixed-cidr={_CONTAINERS}",
+        f"--bip={network}.1/24",
+        f"--fixed-cidr={network}.128/25",
     ]
     up = 'ip link set lo up && exec setpriv --pdeathsig TERM dockerd "$@"'
     command = ["unshare", "--net", "sh", "-c", up, "dockerd", *arguments]
@@ -139,7 +159,7 @@ def _started(folder: Path) -> Iterator[DockerEngine]:
                     log.seek(0)
                     raise EngineUnavailableError(f"dockerd did not start:\n{log.read()[-2000:]}")
                 time.sleep(0.05)
-            _connect(process.pid)
+            _connect(process.pid, f"vcagent-lab{number}", f"{network}.2/24")
             yield engine
         finally:
             process.terminate()
@@ -147,19 +167,17 @@ def _started(folder: Path) -> Iterator[DockerEngine]:
             _unmount(folder)
 
 
-def _connect(process_id: int) -> None:
+def _connect(process_id: int, cable: str, address: str) -> None:
     """Lay a cable from the bridge in a process's network to this network.
 
-    The cable of a killed test run would lead nowhere: only the holder of the lock has a cable.
+    The cable of a killed test run would lead nowhere: only the holder of the engine's number has this cable.
     """
-    here = f"vcagent-lab{process_id % 1000}"
-    there = f"nsenter --net=/proc/{process_id}/ns/net ip link set lab master docker0 up"
     script = f"""
-        for left in $(ip -o link show type veth | grep -o 'vcagent-lab[0-9]*'); do ip link delete $left; done
-        ip link add {here} type veth peer name lab netns {process_id}
-        {there}
-        ip address add {_HERE} dev {here}
-        ip link set {here} up
+        ip link delete {cable} 2>/dev/null || true
+        ip link add {cable} type veth peer name lab netns {process_id}
+        nsenter --net=/proc/{process_id}/ns/net ip link set lab master docker0 up
+        ip address add {address} dev {cable}
+        ip link set {cable} up
     """
     result = subprocess.run(["sh", "-ec", script], capture_output=True, text=True, check=False)
     if result.returncode:

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from tests.lab.host.docker_engine import LABEL
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -186,7 +184,7 @@ def start_host(
         *options,
         f"--name={name}",
         f"--hostname={name}",
-        f"--label={LABEL}",
+        f"--label={engine.label}",
         *(f"--add-host={other}:{address}" for other, address in names.items()),
         "--dns=127.0.0.1",  # nothing answers there: other names are unknown at once
         "--cgroupns=private",

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.core.errors import ParseError
-from parsers.llamacpp import PARSER, parse_text
+from parsers.llamacpp.outputs import PARSER, parse_text
 from parsers.llamacpp.quantize import Tensor, quantized_tensors
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pytest
 
 from agent.core.errors import ParseError
 from agent.core.records import ParsedOutput, Validity
-from parsers.llamacpp import PARSER, parse_outputs, parse_text
+from parsers.llamacpp.outputs import PARSER, parse_outputs, parse_text
 
 PASTED = Path(__file__).parent / "pasted"
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from agent.component.parsing import parse_path
 from agent.core.errors import ParseError
-from parsers.llamacpp import PARSER, parse_text
 from parsers.llamacpp.bench import batched_rows
 from parsers.llamacpp.devices import devices_of, no_gpu
 from parsers.llamacpp.multiple_choice import task_results
+from parsers.llamacpp.outputs import PARSER, parse_text
 
 if TYPE_CHECKING:
     from agent.core.records import ParsedOutput
