@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 OURS = {"actions", "agent", "dependencies", "gpu_configs", "parsers", "profiles"}
-DEPENDENCIES = {"docker", "jinja2", "pydantic", "rich", "structlog", "typer", "yaml"}
+DEPENDENCIES = {"docker", "jinja2", "pydantic", "rich", "typer", "yaml"}
 FOLDERS = sorted(path for top in OURS for path in (ROOT / top).rglob("in_environment"))
 FILES = [file for folder in FOLDERS for file in sorted(folder.rglob("*.py"))]
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import threading
+import traceback
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
 
 from agent.core.errors import UsageError
 from agent.core.safe_files import append_to
@@ -11,8 +15,7 @@ from agent.core.safe_files import append_to
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from structlog.typing import FilteringBoundLogger
+    from typing import TextIO
 
     from agent.core.secrets import Secrets
 
@@ -43,42 +46,52 @@ def parse_level(text: str) -> str:
     return level
 
 
+class AgentLog:
+    """Writes events to a file while it is open; afterwards they go nowhere.
+
+    Args:
+        file: the open file, which is written line by line.
+        secrets: the secrets to mask in each event's message, values and traceback.
+        level: the least important events that are kept, one of LEVELS.
+    """
+
+    def __init__(self, file: TextIO, secrets: Secrets, level: str) -> None:
+        self._file = file
+        self._secrets = secrets
+        self._kept = LEVELS[LEVELS.index(level) :]
+        self._lock = threading.Lock()
+
+    def info(self, event: str, **values: object) -> None:
+        """Note what happens as it should."""
+        self._write("info", event, values)
+
+    def warning(self, event: str, **values: object) -> None:
+        """Note what failed, and what somebody should know."""
+        self._write("warning", event, values)
+
+    def exception(self, event: str, **values: object) -> None:
+        """Note a defect of the agent, with the traceback of the exception that is being handled."""
+        self._write("error", event, {**values, "exception": traceback.format_exc().rstrip()})
+
+    def _write(self, level: str, event: str, values: dict[str, object]) -> None:
+        if level not in self._kept:
+            return
+        moment = datetime.now(timezone.utc).isoformat().replace("+00:00", "Z")
+        entry = self._secrets.mask_value({**values, "event": event, "level": level, "timestamp": moment})
+        line = json.dumps(entry, ensure_ascii=False, default=lambda value: self._secrets.mask(str(value)))
+        with self._lock:
+            if not self._file.closed:
+                self._file.write(f"{line}\n")
+
+
 @contextmanager
-def configure(path: Path, secrets: Secrets, level: str = "debug") -> Iterator[FilteringBoundLogger]:
-    """Send every structlog event to a file while the context is open; afterwards events go nowhere.
+def agent_log(path: Path, secrets: Secrets, level: str = "debug") -> Iterator[AgentLog]:
+    """Open the log of a run.
 
     Args:
         path: ``logs/vcagent.jsonl`` of the run; appended to.
-        secrets: the secrets to mask in each event's message, values and traceback.
+        secrets: the secrets to mask.
         level: the least important events that are kept: debug, info, warning, error or critical.
     """
-    import structlog
-
-    def masked(_logger: Any, _method: str, event: Any) -> Any:
-        return secrets.mask_value(event)
-
-    def dropped(_logger: Any, _method: str, _event: Any) -> Any:
-        raise structlog.DropEvent
-
     with append_to(path, errors="backslashreplace", buffering=1) as file:
-        structlog.configure(
-            processors=[
-                structlog.contextvars.merge_contextvars,
-                structlog.processors.add_log_level,
-                structlog.processors.TimeStamper(fmt="iso", utc=True),
-                structlog.processors.StackInfoRenderer(),
-                structlog.processors.format_exc_info,
-                masked,
-                structlog.processors.JSONRenderer(
-                    ensure_ascii=False, default=lambda value: secrets.mask(str(value))
-                ),
-            ],
-            wrapper_class=structlog.make_filtering_bound_logger(level),
-            logger_factory=structlog.WriteLoggerFactory(file=file),
-            # Loggers that modules created on import must follow this configuration, too.
-            cache_logger_on_first_use=False,
-        )
-        try:
-            yield structlog.get_logger()
-        finally:
-            structlog.configure(processors=[dropped])
+        yield AgentLog(file, secrets, level)

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from agent import __version__
 from agent.core.errors import ContainerError, ExitCode, HostError, UsageError, host_errors, masking
 from agent.core.interruption import Interruption
-from agent.core.logs import configure
+from agent.core.logs import agent_log
 from agent.core.safe_files import require_trust
 from agent.core.secrets import Secrets
 from agent.doctor.profile import unset_secrets
@@ -362,7 +362,7 @@ class Session:
         )
         write_json(run_dir / RUN_FILE, self._describe(journal))
         level = self.request.log_level
-        with configure(run_dir / "logs" / "vcagent.jsonl", secrets, level) as log, progress:
+        with agent_log(run_dir / "logs" / "vcagent.jsonl", secrets, level) as log, progress:
             log.info(
                 "run started", run_id=self.context.run_id, profile=self.context.profile, version=__version__
             )

@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from structlog.typing import FilteringBoundLogger
-
+    from agent.core.logs import AgentLog
     from agent.core.progress import RunProgress
     from agent.facts import Facts
     from agent.host.processes import LocalProcesses
@@ -82,7 +81,7 @@ class StepRunner:
         progress: RunProgress,
         run_dir: Path,
         package_dir: Path,
-        log: FilteringBoundLogger,
+        log: AgentLog,
     ) -> None:
         self.journal = journal
         self.recorder = recorder

@@ -335,7 +335,7 @@ def test_help_and_version_start_without_the_heavy_imports() -> None:
         "from agent.cli.main import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
-        "heavy = {'pydantic', 'jinja2', 'structlog', 'invoke', 'psutil', 'sqlite3', 'yaml', 'simpleeval'}\n"
+        "heavy = {'pydantic', 'jinja2', 'invoke', 'psutil', 'sqlite3', 'yaml', 'simpleeval'}\n"
         "print('HEAVY', sorted(heavy & set(sys.modules)))"
     )
     result = subprocess.run(

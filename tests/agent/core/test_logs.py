@@ -4,9 +4,7 @@ import json
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-import structlog
-
-from agent.core.logs import configure
+from agent.core.logs import agent_log
 from agent.core.secrets import Secrets
 
 if TYPE_CHECKING:
@@ -17,10 +15,9 @@ if TYPE_CHECKING:
 
 def test_events_are_json_lines_without_secrets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "logs" / "vcagent.jsonl"
-    early = structlog.get_logger()
-    with configure(path, Secrets(["planted-secret"])) as log:
+    with agent_log(path, Secrets(["planted-secret"])) as log:
         log.info("step started", step="a/b", password="x", nested={"note": "planted-secret"}, path=tmp_path)
-        early.warning("made before", number=1)
+        log.warning("step ended", number=1)
         try:
             raise RuntimeError("planted-secret")
         except RuntimeError:
@@ -28,7 +25,7 @@ def test_events_are_json_lines_without_secrets(tmp_path: Path, capsys: pytest.Ca
     log.info("afterwards")
     text = path.read_text()
     events = [json.loads(line) for line in text.splitlines()]
-    assert [event["event"] for event in events] == ["step started", "made before", "failed"]
+    assert [event["event"] for event in events] == ["step started", "step ended", "failed"]
     assert events[0]["password"] == "***"
     assert events[0]["level"] == "info"
     assert "RuntimeError: ***" in events[2]["exception"]
@@ -44,6 +41,6 @@ def test_events_are_json_lines_without_secrets(tmp_path: Path, capsys: pytest.Ca
 
 def test_a_log_is_appended_to(tmp_path: Path) -> None:
     for number in range(2):
-        with configure(tmp_path / "log", Secrets()) as log:
+        with agent_log(tmp_path / "log", Secrets()) as log:
             log.info("event", number=number)
     assert [json.loads(line)["number"] for line in (tmp_path / "log").read_text().splitlines()] == [0, 1]

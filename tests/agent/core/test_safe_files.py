@@ -11,7 +11,7 @@ import pytest
 
 from agent.core import safe_files
 from agent.core.errors import HostError
-from agent.core.logs import configure
+from agent.core.logs import agent_log
 from agent.core.safe_files import (
     append_bytes_to,
     append_text,
@@ -47,7 +47,7 @@ def by_marker(path: Path) -> None:
 
 
 def by_log(path: Path) -> None:
-    with configure(path, Secrets()) as log:
+    with agent_log(path, Secrets()) as log:
         log.info("planted")
 
 
