@@ -30,7 +30,6 @@ __all__ = [
 _GROUPS = {
     "bench_python": "engine",
     "llamacpp": "engine",
-    "linked_hosts": "links",
     "ssh_base": "fleet",
     "docker_engine": "hosts",
     "container_engine": "containers",
@@ -40,7 +39,7 @@ _GROUPS = {
 
 A test's first such fixture decides. Different groups run in parallel.
 """
-_LONGEST = ("engine", "fleet", "hosts", "links", "root", "containers", "slurm")
+_LONGEST = ("engine", "fleet", "hosts", "root", "containers", "slurm")
 """Groups that several workers begin with, as the longest decide when the last worker ends."""
 
 settings.register_profile("busy-host", deadline=None)  # slowness does not count as a failure

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _LIST = Path(__file__).with_name("other_pythons.txt")
 _FOLDER = "VCAGENT_TEST_COSTS"
 """The variable that names the folder for what is measured."""
-_COSTLY_S = 0.1
+_COSTLY_S = 0.02
 """Processor seconds from which a test is costly, its processes included."""
 _COVERAGE = """
 [run]

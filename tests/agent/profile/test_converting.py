@@ -193,7 +193,7 @@ def test_the_list_of_profiles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert "did you mean Description" in rows[0]["error"]
     text = invoke(profiles_command)
     assert "GOOD    Does something." in text
-    assert "broken: " in text
+    assert "broken:" in text
     (tmp_path / "BROKEN.yaml").unlink()
     (tmp_path / "GOOD.yaml").unlink()
     assert invoke(profiles_command) == "No profile is installed.\n"
