@@ -40,7 +40,8 @@ _GROUPS = {
 A test's first such fixture decides. Different groups run in parallel.
 """
 _LONGEST = ("engine", "fleet", "hosts", "root", "containers", "slurm")
-"""Groups that several workers begin with, as the longest decide when the last worker ends."""
+"""Groups that start first: the longest ones decide when the last worker finishes."""
+_LONG_TEXT = 1000
 
 settings.register_profile("busy-host", deadline=None)  # slowness does not count as a failure
 settings.load_profile("busy-host")
@@ -60,6 +61,13 @@ def _cpu_limit(request: pytest.FixtureRequest) -> Iterator[None]:
     marker, before_s = request.node.get_closest_marker("cpu_limit"), time.process_time()
     yield
     assert not marker or time.process_time() - before_s < marker.args[0]
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Shorten the name of a test of a very long text; lists of tests and logs repeat the name."""
+    if isinstance(val, (str, bytes)) and len(val) > _LONG_TEXT:
+        return f"{val[:20]!r} and {len(val) - 20} more"
+    return None
 
 
 @pytest.hookimpl(wrapper=True)  # before xdist, which reads the groups in the same hook

@@ -47,7 +47,7 @@ def parse_level(text: str) -> str:
 
 
 class AgentLog:
-    """Writes events to a file while it is open; afterwards they go nowhere.
+    """Writes events to a file as lines of JSON. Events that come after the file was closed are dropped.
 
     Args:
         file: the open file, which is written line by line.
@@ -62,15 +62,15 @@ class AgentLog:
         self._lock = threading.Lock()
 
     def info(self, event: str, **values: object) -> None:
-        """Note what happens as it should."""
+        """Log a normal event."""
         self._write("info", event, values)
 
     def warning(self, event: str, **values: object) -> None:
-        """Note what failed, and what somebody should know."""
+        """Log a failure, or something that the user should know."""
         self._write("warning", event, values)
 
     def exception(self, event: str, **values: object) -> None:
-        """Note a defect of the agent, with the traceback of the exception that is being handled."""
+        """Log a defect of the agent, with the traceback of the current exception."""
         self._write("error", event, {**values, "exception": traceback.format_exc().rstrip()})
 
     def _write(self, level: str, event: str, values: dict[str, object]) -> None:

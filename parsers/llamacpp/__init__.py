@@ -1,6 +1,6 @@
 """Reads llama.cpp's tools.
 
-Nothing is imported here: actions import single readers, and would import all of them with any one.
+This package imports no modules, so that an action that needs one reader does not import all of them.
 """
 
 FORMAT = "llamacpp"

@@ -44,7 +44,7 @@ The tests have tasks of their own. One folder is kept, so that lm-eval still fin
 """
 _KEPT = "arc"
 _READ_BY_NLTK = "lib/python3*/site-packages/llama_index/core/_static/nltk_cache/**/*"
-"""Files that become copies: uv links all files to its cache, and NLTK reads no file with several links."""
+"""Files to copy after the installation: uv hard-links all files to its cache, which NLTK refuses to read."""
 
 
 @pytest.fixture(scope="session")

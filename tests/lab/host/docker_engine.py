@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["LABEL", "DockerEngine", "EngineUnavailableError", "running_engine"]
 
 LABEL = "vcagent-test-lab"
-"""Label of the tests' images; with the engine's number, of the containers that are to be removed."""
+"""Label of the tests' images. Containers have it with the engine's number, by which they are removed."""
 
 _START_S = 60
 _ENGINES = 4
@@ -38,7 +38,7 @@ class DockerEngine:
     """A running engine.
 
     Args:
-        number: tells it from the engines of other processes.
+        number: distinguishes it from the engines of other processes.
         address: the value of ``docker --host``; None for the client's default.
     """
 
@@ -170,7 +170,7 @@ def _started(number: int, folder: Path) -> Iterator[DockerEngine]:
 def _connect(process_id: int, cable: str, address: str) -> None:
     """Lay a cable from the bridge in a process's network to this network.
 
-    The cable of a killed test run would lead nowhere: only the holder of the engine's number has this cable.
+    A killed test run leaves its cable behind, which is deleted: only the holder of the number uses its name.
     """
     script = f"""
         ip link delete {cable} 2>/dev/null || true
