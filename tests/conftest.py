@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,6 +44,7 @@ A test's first such fixture decides. Different groups run in parallel.
 _LONGEST = ("engine", "fleet", "hosts", "root", "containers", "slurm")
 """Groups that start first: the longest ones decide when the last worker finishes."""
 _LONG_TEXT = 1000
+_number = itertools.count()
 
 settings.register_profile("busy-host", deadline=None)  # slowness does not count as a failure
 settings.load_profile("busy-host")
@@ -54,6 +57,13 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip("no folder of other projects' profiles and logs (VCAGENT_SHARED)")
     return folder
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an empty folder. pytest's own fixture looks through the folders of all tests before it."""
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    return tmp_path_factory.mktemp(f"{name}{next(_number)}", numbered=False)
 
 
 @pytest.fixture(autouse=True)

@@ -62,7 +62,22 @@ class _Tags(yaml.resolver.BaseResolver):
 
 
 class _Composer(_Tags, yaml.SafeLoader):
-    """Composes in Python. Errors are reported with its messages and positions."""
+    """Composes in Python. Errors are reported with its messages and positions.
+
+    PyYAML's time grows with the square of the depth, so that nesting is bounded here, too.
+    """
+
+    _depth = 0
+
+    def compose_node(self, parent: Node | None, index: Any) -> Node | None:
+        """Compose the next node and what is in it."""
+        if self._depth > MAXIMUM_DEPTH:
+            event = self.peek_event()  # type: ignore[no-untyped-call]
+            raise _problem(event, f"nested deeper than {MAXIMUM_DEPTH}")
+        self._depth += 1
+        node: Node | None = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
 
 class _FastComposer(_Tags, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -103,8 +118,6 @@ def read_yaml(text: str) -> Document:
         raise SyntaxProblem(message, before.count("\n") + 1, len(before) - before.rfind("\n")) from None
     except (ValueError, OverflowError):
         raise SyntaxProblem("an escape such as \\UFFFFFFFF is not a character", 1, 1) from None
-    except RecursionError:
-        raise SyntaxProblem(f"nested deeper than {MAXIMUM_DEPTH}", 1, 1) from None
     reader = _Reader()
     if node is not None:
         reader.document.data = reader.value(node, ())

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab.host.cache import CACHE
+
 __all__ = ["smollm2_gguf", "tiny_gguf"]
 
 _MAKER = Path(__file__).with_name("tiny_gguf.py")
@@ -29,7 +31,7 @@ def smollm2_gguf(bench_python: Path) -> Path:
 def tiny_gguf(bench_python: Path, smollm2_gguf: Path) -> Path:
     """Return a random llama of 5 M parameters with SmolLM2's tokenizer, made once and cached."""
     recipe = hashlib.sha256(_MAKER.read_bytes()).hexdigest()[:16]
-    path = Path.home() / ".cache" / "vcagent-tests" / f"tiny-{recipe}.gguf"
+    path = CACHE / f"tiny-{recipe}.gguf"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may want to make it at once

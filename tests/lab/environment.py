@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab.host.cache import CACHE
+
 __all__ = ["ENVIRONMENTS", "accuracy_python", "bench_python", "environment", "locust_environment"]
 
 ENVIRONMENTS: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -79,7 +81,7 @@ def environment(variable: str) -> Path:
         return Path(named)
     requirements = ENVIRONMENTS[variable]
     recipe = repr((requirements, _UNUSED, sys.version_info[:2])).encode()
-    folder = Path.home() / ".cache" / "vcagent-tests" / hashlib.sha256(recipe).hexdigest()[:16]
+    folder = CACHE / hashlib.sha256(recipe).hexdigest()[:16]
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may want to make it at once

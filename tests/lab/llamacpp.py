@@ -22,6 +22,7 @@ from dependencies.llamacpp.installation import LlamaCppInstallation
 from dependencies.llamacpp.programs import llamacpp_build
 from tests.lab.container_engine import BUSYBOX
 from tests.lab.environment import environment
+from tests.lab.host.cache import CACHE
 from tests.lab.llamacpp_of_debian import llamacpp_of_debian
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ __all__ = [
     "tiny_folder",
 ]
 
-CACHE = Path.home() / ".cache" / "vcagent-tests"
 _TOOLS = "llama-quantize,llama-perplexity,llama-bench,llama-batched-bench,llama-completion,llama-server"
 
 

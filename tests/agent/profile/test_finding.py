@@ -139,7 +139,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(TEXT) + 1))
         self.end_headers()
         if "slow" in self.path:
-            while True:  # until the reader closes
+            for _ in range(200):  # ten times the test's deadline
                 self.wfile.write(b"#")
                 self.wfile.flush()
                 time.sleep(0.01)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 from typing import TYPE_CHECKING
 
+from tests.lab.host.base_image import base_folder, install_on_base
 from tests.lab.host.cache import cached_folder, fingerprint
 from tests.lab.host.docker_engine import LABEL
 
@@ -18,11 +18,7 @@ __all__ = ["SUDO_PASSWORD", "ssh_base", "ssh_image"]
 SUDO_PASSWORD = "right-horse-battery"
 """Password of the user ``asked``, for sudo and for logging in."""
 
-_SUITE = "bookworm"
-_PACKAGES = (
-    *("openssh-server", "sudo", "python3", "systemd-sysv", "dbus", "procps", "iproute2"),
-    *("python3-venv", "libgomp1", "libstdc++6"),  # for workloads
-)
+_PACKAGES = ("openssh-server", "libgomp1", "libstdc++6")
 _USERS = f"""\
 useradd --create-home --shell /bin/bash --password '*' easy
 useradd --create-home --shell /bin/bash asked
@@ -38,8 +34,8 @@ printf 'MaxStartups 100\\nPermitRootLogin prohibit-password\\nUseDNS no\\n' >/et
 
 
 def ssh_base() -> Path:
-    """Return the folder of ``root.tar``, which mmdebstrap makes in half a minute, once."""
-    return cached_folder("fleet-base", fingerprint(_SUITE, _PACKAGES, _USERS), _make)
+    """Return the folder of ``root.tar``, made once from the file system of the lab hosts."""
+    return cached_folder("fleet-base", fingerprint(base_folder().name, _PACKAGES, _USERS), _make)
 
 
 def ssh_image(engine: DockerEngine) -> str:
@@ -53,10 +49,4 @@ def ssh_image(engine: DockerEngine) -> str:
 
 def _make(folder: Path) -> None:
     (folder / "users.sh").write_text(_USERS)
-    options = [
-        "--quiet",
-        "--variant=minbase",
-        f"--include={','.join(_PACKAGES)}",
-        f'--customize-hook=chroot "$1" sh -e <{folder / "users.sh"}',
-    ]
-    subprocess.run(["mmdebstrap", *options, _SUITE, folder / "root.tar"], check=True)
+    install_on_base(_PACKAGES, folder / "users.sh", folder / "root.tar")

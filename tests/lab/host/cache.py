@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CACHE", "cached_folder", "fingerprint"]
 
-CACHE = Path.home() / ".cache" / "vcagent-tests"
+CACHE = Path(os.environ.get("VCAGENT_TEST_CACHE") or Path.home() / ".cache" / "vcagent-tests")
 
 
 def fingerprint(*parts: object) -> str:
