@@ -192,7 +192,7 @@ class EndpointSweep(Action):
             tool_name="vcagent",
             scenario=f"{asked.model}/highest-rate",
             metrics=tuple(_found(search)),
-            verdict=_judged(search, points),
+            verdict=judged(search, points),
             details={"model": asked.model, "rates_tried": len(search.tried), **limits, **judged_by},
         )
         return StepOutcome(_sentence(output), (output,), case_dir)
@@ -262,7 +262,8 @@ def _of_points(points: Sequence[Measured]) -> Verdict:
     return Verdict(Validity.INVALID if bad else Validity.VALID, reasons)
 
 
-def _judged(search: RateSearch, points: Sequence[Measured]) -> Verdict:
+def judged(search: RateSearch, points: Sequence[Measured]) -> Verdict:
+    """Return the verdict on a search: invalid if no rate was found, or if the client limited the next one."""
     tried = list(search.tried.values())
     doubtful = [point for point in tried if not point.is_valid]
     if search.found is None:

@@ -10,6 +10,7 @@ import pytest
 from actions.endpoint.judging import combined, misses, with_errors
 from actions.endpoint.point import Asked, Measured, Run
 from actions.endpoint.rate_search import RateSearch
+from actions.endpoint.sweep import judged
 from agent.core.records import Metric, ParsedOutput, Reason, Validity, Verdict
 from parsers.endpoint_load.requests import Limits, Request
 
@@ -186,3 +187,12 @@ def test_a_client_that_is_the_limit_does_not_hold() -> None:
     found = search(Endpoint(capacity=37.0, reasons="client_cpu"), alone(4.0), alone(30.0, 16))
     assert found.lowest_bad is not None
     assert not found.tried[found.lowest_bad].is_valid
+    verdict = judged(found, ())
+    assert [reason.code for reason in verdict.reasons] == ["client_cpu"]
+    assert verdict.reasons[0].message.startswith("above 3")
+
+
+def test_a_search_that_found_nothing_is_invalid_and_one_that_found_a_rate_is_valid() -> None:
+    nothing = judged(search(Endpoint(capacity=0.0), alone(10.0)), ())
+    assert [reason.code for reason in nothing.reasons] == ["no_rate_holds"]
+    assert judged(search(Endpoint(capacity=37.0), alone(4.0), alone(30.0, 16)), ()) == Verdict(Validity.VALID)

@@ -141,9 +141,10 @@ def test_points_and_the_highest_rate(
     highest = outcomes["highest-rate"]
     verdict = only(highest).verdict
     assert verdict is not None
-    # On a host that others use, no rate may hold. The verdict says so, and no rate is given.
+    # On a host that others use, no rate may hold, or the client may limit the next one. The verdict says so.
     is_valid = verdict.validity is Validity.VALID
-    assert is_valid == ("highest_rate" in values(only(highest))) == (not verdict.reasons)
+    assert is_valid == (not verdict.reasons)
+    assert "highest_rate" in values(only(highest)) or not is_valid
     assert highest.case_dir is not None
     shown = read_exhibits(highest.case_dir)
     assert {"2 requests at once", "4 requests/s"} <= {row.name for row in shown.tables[0].rows}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tracemalloc
 from typing import Any
 
@@ -108,6 +109,17 @@ def test_yaml_that_grows(text: str, message: str) -> None:
     assert message in refusal(text, "profile.yaml")
     with pytest.raises(ProfileError, match=message):
         convert(text, "yaml")
+
+
+@pytest.mark.parametrize("opening", ["[", "{", "- "])
+@pytest.mark.cpu_limit(5)
+def test_yaml_nested_without_end(opening: str) -> None:
+    limit = sys.getrecursionlimit()  # which other libraries raise
+    sys.setrecursionlimit(50_000)
+    try:
+        assert "nested deeper than 50" in refusal(opening * 20_000, "profile.yaml")
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 @pytest.mark.cpu_limit(20)

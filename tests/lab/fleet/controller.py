@@ -84,7 +84,7 @@ class Controller:
         command = [sys.executable, "-m", "agent", "fleet", *arguments]
         if arguments[0] == "run":
             command += [f"--known-hosts={self.known_hosts}", f"--wheels={self.wheels}"]
-        kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+        kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "TMPDIR") if name in os.environ}
         process = subprocess.Popen(
             command,
             cwd=self.folder,
