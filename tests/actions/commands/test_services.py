@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +15,9 @@ from actions.commands.references import filled_in
 from actions.commands.services import CommandService, ContainerService
 from agent.core.errors import ActionFailedError, InterruptedRunError
 from agent.facts import Facts
+from tests.waiting import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from agent.component.component import Service, StepContext
@@ -36,13 +35,6 @@ def start(context: StepContext, **parameters: Any) -> Service:
     return outcome.service
 
 
-def wait(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize(
     "ready", [{}, {"readyUrl": "/"}, {"readyLine": "Serving HTTP on"}, {"readyUrl": "/", "readyPort": True}]
 )
@@ -54,7 +46,7 @@ def test_it_serves_until_it_is_stopped(context: StepContext, ready: dict[str, An
         assert service.name == "web"
         assert url.endswith("/v1")
         assert service.values["model"] == "m"
-        wait(lambda: answers(url.removesuffix("/v1")))
+        wait_for(lambda: answers(url.removesuffix("/v1")))
         assert service.death() is None
     finally:
         service.stop()
@@ -90,7 +82,7 @@ def test_its_death_is_told_with_its_last_words(context: StepContext, tmp_path: P
     command = f"echo ready; until [ -e {gate} ]; do sleep 0.02; done; echo out of memory; exit 3"
     service = start(context, command=command, readyLine="^ready")
     gate.touch()
-    wait(service.death)
+    wait_for(service.death)
     told = service.death() or ""
     assert told.splitlines()[0] == "ended with exit code 3"
     assert "out of memory" in told
@@ -111,8 +103,8 @@ def test_its_death_as_soon_as_it_was_ready(
         return started[-1]
 
     def found_after_its_end(lines: OutputLines) -> bool:
-        wait(lambda: started[-1].poll() is not None)
-        wait(lambda: found(lines))
+        wait_for(lambda: started[-1].poll() is not None)
+        wait_for(lambda: found(lines))
         return True
 
     other = start(context, readyUrl="/") if another else None

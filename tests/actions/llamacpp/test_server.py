@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -18,6 +17,7 @@ from actions.llamacpp.server import LlamaCppServer
 from actions.llamacpp.server_parameters import ServerParameters
 from agent.core.errors import ActionFailedError, InterruptedRunError
 from agent.core.file_hash import sha256_of
+from tests.waiting import LIMIT_S, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,19 +44,12 @@ def make(context: StepContext, bench_python: Path, tmp_path: Path) -> Callable[.
 
 
 def status(url: str, path: str) -> int:
-    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=5)
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=LIMIT_S)
     try:
         connection.request("GET", path)
         return connection.getresponse().status
     finally:
         connection.close()
-
-
-def until(holds: Callable[[], bool], timeout_s: float = 10) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.02)
 
 
 def free_port() -> int:
@@ -152,7 +145,7 @@ def test_a_killed_server_is_known_to_be_dead(make: Callable[..., LlamaCppServer]
     with make(model=str(tiny_gguf)) as server:
         victims = [child for child in psutil.Process().children(recursive=True) if _serves(child)]
         victims[0].send_signal(signal.SIGKILL)
-        until(lambda: server.death() is not None)
+        wait_for(lambda: server.death() is not None)
         assert "signal 9" in str(server.death())
         assert server.last_words()
 

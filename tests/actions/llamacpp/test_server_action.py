@@ -9,7 +9,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from agent.facts import Facts
 from agent.run.keeping import keep_serving
 from tests.lab.container_engine import BUSYBOX
 from tests.lab.llamacpp import llamacpp, llamacpp_image, llamacpp_version
+from tests.waiting import LIMIT_S, wait_for
 
 if TYPE_CHECKING:
     from agent.component.component import Service, StepContext
@@ -79,7 +79,7 @@ def test_it_tells_where_it_is_and_what_it_can(
         assert (values["model"], values["slots"], values["context"]) == ("tiny", 2, 512)
         assert values["engine"] == "llama.cpp"
         with closing(
-            http.client.HTTPConnection(str(values["url"]).removeprefix("http://"), timeout=5)
+            http.client.HTTPConnection(str(values["url"]).removeprefix("http://"), timeout=LIMIT_S)
         ) as asked:
             asked.request("GET", "/health")
             assert asked.getresponse().status == 200
@@ -89,9 +89,7 @@ def test_it_tells_where_it_is_and_what_it_can(
             if any(part.endswith("server_process.py") for part in child.cmdline())
         )
         process.kill()
-        deadline = time.monotonic() + 10
-        while service.death() is None and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_for(lambda: service.death() is not None)
         assert str(service.death()).startswith("was ended by signal 9")
     finally:
         service.stop()

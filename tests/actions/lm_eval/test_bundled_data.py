@@ -19,6 +19,7 @@ from agent.core.errors import HostError, InterruptedRunError
 from agent.facts import Facts
 from agent.facts.bundle import BUNDLE, Bundle
 from tests.lab.hub_server import COMMIT, Hub, serving_hub
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from agent.component.component import StepContext
@@ -212,7 +213,7 @@ def test_lm_eval_fills_a_bundle_and_answers_come_from_it(
         outcome = step.run(here)
     finally:
         server.terminate()
-        server.communicate(timeout=10)
+        server.communicate(timeout=LIMIT_S)
     assert outcome is not None
     (output,) = outcome.outputs
     scores = {metric.scenario: metric.value for metric in output.metrics if metric.name == "acc"}

@@ -26,6 +26,7 @@ from agent.core.records import ParsedOutput, Validity
 from agent.facts import Facts
 from agent.facts.gpus import Gpu
 from parsers.lm_eval import PARSER
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -144,7 +145,7 @@ def echo_server(tmp_path: Path) -> Iterator[str]:
     assert process.stdout is not None
     yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
     process.terminate()
-    process.communicate(timeout=10)
+    process.communicate(timeout=LIMIT_S)
 
 
 def questions(task: str) -> list[dict[str, Any]]:

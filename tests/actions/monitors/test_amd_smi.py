@@ -17,6 +17,7 @@ from agent.facts.nvml_library import NvmlError
 from agent.host.processes import LocalProcesses
 from tests.agent.facts.recorded_host import RecordedHost
 from tests.agent.facts.test_amdsmi_library import Api
+from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -85,10 +86,8 @@ class Watch:
         self.emitted += metrics
 
     def measure(self) -> None:
-        last, deadline = time.monotonic(), time.monotonic() + 20
-        while time.monotonic() <= last + 0.01:
-            assert time.monotonic() < deadline
-            threading.Event().wait(0.005)
+        last = time.monotonic()
+        wait_for(lambda: time.monotonic() > last + 0.01)
         self.monitor.measure(self.context, slow=True)
 
 

@@ -14,6 +14,7 @@ from actions.monitors.interval import IntervalParameters
 from agent.component.component import MonitorContext
 from agent.facts import Facts
 from agent.host.processes import LocalProcesses
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,7 +82,7 @@ def watch(monitor: HostMonitor, tmp_path: Path, batches: int) -> tuple[Collected
     thread = threading.Thread(target=monitor.watch, args=(context,))
     thread.start()
     with collected.changed:
-        assert collected.changed.wait_for(lambda: len(collected.batches) >= batches, timeout=20)
+        assert collected.changed.wait_for(lambda: len(collected.batches) >= batches, timeout=LIMIT_S)
     stop.set()
     thread.join(5)
     assert not thread.is_alive()

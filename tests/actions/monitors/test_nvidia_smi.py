@@ -16,9 +16,10 @@ from agent.component.component import MonitorContext
 from agent.facts import Facts
 from agent.facts.nvml_library import NvmlError, NvmlSession
 from agent.host.processes import LocalProcesses
+from tests.waiting import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from agent.component.component import MonitorSummary
@@ -61,13 +62,6 @@ class Watch:
     def values(self, name: str) -> list[float]:
         self.monitor._emit(self.context)
         return [metric.value for metric in self.emitted if metric.name == name]
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.005)
 
 
 @pytest.fixture

@@ -35,6 +35,7 @@ from agent.facts.python import PYTHON, interpreter, interpreter_answer
 from agent.facts.python_environments import PythonEnvironment, environment_of
 from agent.facts.storage import df_mounts, free_bytes, mount_of
 from tests.agent.facts.recorded_host import RecordedHost
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -272,7 +273,7 @@ def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path) -> Non
     command = ["sh", "-c", f"sleep 60 & echo $! >{note}; wait"]
     assert LocalHost().output(command, timeout_s=3) is None
     child = Path(f"/proc/{note.read_text().strip()}/stat")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + LIMIT_S
     with suppress(OSError):  # it no longer exists
         while ") Z " not in child.read_text():
             assert time.monotonic() < deadline

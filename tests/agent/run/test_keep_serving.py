@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -27,6 +26,7 @@ from agent.run.request import RunRequest
 from agent.run.session import FinishedRun, start
 from agent.store.serving import SERVING_FILE, Serving, still_serving
 from tests.agent.cli.test_cli import vcagent
+from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,10 +82,7 @@ def test_the_last_server_stays_at_its_address_and_is_listed(
         assert f"serves second at {serving.url}; stop it: kill -- -{serving.pid}" in told
     finally:
         stop(serving)
-    deadline = time.monotonic() + 30
-    while still_serving(finished.run_dir):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for(lambda: not still_serving(finished.run_dir))
 
 
 def test_a_server_of_another_protocol_stays_when_its_port_is_open(run_profile: Run) -> None:

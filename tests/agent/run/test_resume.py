@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +27,7 @@ from tests.agent.conftest import records_of
 from tests.agent.kill_driver import run_until
 from tests.agent.run.test_engine import element
 from tests.forked import exit_code_of
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.usefixtures("without_facts")
 
@@ -166,7 +166,7 @@ def test_the_server_of_a_killed_run_is_ended_and_started_again(tmp_path: Path) -
     }
     request = request_for(tmp_path, profile)
     with agent_process(request, tmp_path) as agent:
-        wait_for(mark.exists, 60)
+        wait_for(mark.exists)
         children = psutil.Process(agent.pid).children(recursive=True)
         agent.kill()
     assert not is_free("127.0.0.1", port), "the server outlived its agent"
@@ -350,10 +350,3 @@ def test_a_run_that_is_going_on_is_not_taken_over(tmp_path: Path) -> None:
         start(request_for(tmp_path, {"Actions": [element("Measuring")]}), RunProgress())
     assert len(folder.runs()) == 1
     assert (folder.find(None) / JOURNAL).read_bytes() == before
-
-
-def wait_for(condition: Any, deadline_s: float = 60.0) -> None:
-    until = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.02)

@@ -14,6 +14,7 @@ from agent.sinks import SinkContext, flush
 from agent.sinks.prometheus import ScrapeSink, metric_name, open_pushgateway, open_scrape, open_textfile
 from agent.store.journal import Journal
 from tests.agent.store.test_journal import record
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +75,7 @@ def test_the_endpoint_is_there_while_the_run_goes_on(journal: Journal, tmp_path:
     sink.start()
     try:
         sink.write(journal.records_after(0), 0)
-        with urllib.request.urlopen(f"http://127.0.0.1:{sink.port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{sink.port}/metrics", timeout=LIMIT_S) as answer:
             assert f"{SERIES} 2.5" in answer.read().decode()
     finally:
         sink.close()

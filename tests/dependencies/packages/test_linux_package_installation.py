@@ -23,6 +23,7 @@ from dependencies.packages.linux_package_installation import (
     LinuxPackageInstallationParameters,
 )
 from dependencies.packages.package_lock import wait_for_lock
+from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -242,10 +243,8 @@ def test_an_installation_is_not_cut_short(
 
     thread = threading.Thread(target=run)
     thread.start()
-    deadline = time.monotonic() + 10
-    while not real_host.context.log.exists() or "begun" not in real_host.context.log.read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    log = real_host.context.log
+    wait_for(lambda: log.exists() and "begun" in log.read_text())
     real_host.context.stop.set()
     thread.join(20)
     assert len(errors) == 1

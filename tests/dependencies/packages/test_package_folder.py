@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from agent.core.errors import DependencyFailedError, InterruptedRunError
 from dependencies.packages.package_folder import locked, write_whole
+from tests.waiting import LIMIT_S, wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,13 +27,10 @@ def test_another_agent_is_waited_for_and_named(real_host: RealHost) -> None:
     with locked(context.package_dir, "tiny", context):
         thread = threading.Thread(target=second)
         thread.start()
-        deadline = time.monotonic() + 10
-        while not real_host.messages.texts:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_for(lambda: real_host.messages.texts)
         assert real_host.messages.texts[0] == f"waiting for process {os.getpid()}, which prepares tiny"
         assert not entered.is_set()
-    thread.join(10)
+    thread.join(LIMIT_S)
     assert entered.is_set()
     with locked(context.package_dir, "tiny", context):
         context.stop.set()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +17,7 @@ from dependencies.packages.package_lock import remedy_among
 from dependencies.packages.package_managers import PackageWish, removal_plan
 from dependencies.packages.zypper import REMEDIES as ZYPPER_REMEDIES
 from dependencies.packages.zypper import run_zypper, zypper_progress
+from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -202,10 +202,10 @@ def test_an_installation_is_not_cut_short(
 
 
 def stop_when_begun(host: RealHost, begun: Path) -> None:
-    deadline = time.monotonic() + 10
-    while not begun.exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    host.context.stop.set()
+    try:
+        wait_for(begun.exists)
+    finally:
+        host.context.stop.set()
 
 
 def test_an_rpm_that_hangs_is_not_an_empty_host(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import zipfile
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -32,6 +31,7 @@ from dependencies.python.pip import (
     unfulfilled,
 )
 from tests.dependencies.private_server import QUOTED_TOKEN, PrivateServer, serving
+from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -289,10 +289,7 @@ def test_killed_in_the_middle_it_is_made_anew(quick_host: RealHost, wheels: Path
     agent = subprocess.Popen(
         [sys.executable, "-c", AGENT, str(packages), str(wheels), run_id], start_new_session=True
     )
-    deadline = time.monotonic() + 20
-    while not list(packages.glob(".environments/tiny-*/bin/python")):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for(lambda: list(packages.glob(".environments/tiny-*/bin/python")))
     os.killpg(agent.pid, signal.SIGKILL)
     agent.wait()
     assert not (packages / "tiny").exists()

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import tracemalloc
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -18,19 +17,13 @@ from agent.core.errors import ActionFailedError, InterruptedRunError
 from agent.core.secrets import Secrets
 from agent.host.processes import LocalProcesses, tree
 from agent.host.processes.invoked import TreeRunner
+from tests.waiting import LIMIT_S, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 TOKEN = "hunter2-very-secret"
-
-
-def wait_for(condition: Callable[[], object], deadline_s: float = 10) -> None:
-    end = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < end, "the condition was not met in time"
-        time.sleep(0.01)
 
 
 def alive(pid: int) -> bool:
@@ -249,7 +242,7 @@ def test_what_is_just_being_started_when_all_is_ended_is_waited_for(
     else:
         with pytest.raises(InterruptedRunError):
             processes.run(command, log=log)
-    ending.join(timeout=10)
+    ending.join(LIMIT_S)
     assert not ending.is_alive()
 
 
@@ -288,7 +281,7 @@ def test_what_is_written_last_after_a_long_silence_is_kept(
             if not self._first:
                 return self._poll.poll(limit_ms)
             self._first = False
-            both_readers.wait(10)
+            both_readers.wait(LIMIT_S)
             (tmp_path / "go").touch()
             wait_for(lambda: not alive(pid_in(tmp_path / "pid")))
             return []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from agent.core.secrets import Secrets
 from agent.host.processes import LocalProcesses
 from agent.host.processes.secret_line import arguments_of
+from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,10 +39,7 @@ def test_likewise_with_a_marker_and_in_the_background(processes: LocalProcesses,
     other = processes.run(f"{line}; : hunter2-x9", log=tmp_path / "log", marker=tmp_path / "marker")
     assert not other.adopted
     running = processes.start(line, log=tmp_path / "log2")
-    deadline = time.monotonic() + 30
-    while running.poll() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for(lambda: running.poll() is not None)
     assert running.poll() == 0
     assert "***\n" not in (tmp_path / "log2").read_text().partition("\n")[2]
 
