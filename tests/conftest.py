@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import re
@@ -97,6 +98,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         items.sort(key=_place)
     return (yield)
+
+
+def pytest_collection_finish() -> None:
+    """Spare garbage collections the tests, which all stay until the end."""
+    gc.collect()
+    gc.freeze()
 
 
 def _place(item: pytest.Item) -> int:

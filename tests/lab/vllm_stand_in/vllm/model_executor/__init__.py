@@ -1,1 +1,1 @@
-"""See vllm."""
+"""Stands in for ``vllm.model_executor``."""
