@@ -14,8 +14,13 @@ LIMIT_S = 60.0
 """Long enough for a process to start on a host whose processors others use."""
 
 
-def wait_for(condition: Callable[[], object], limit_s: float = LIMIT_S) -> None:
+def wait_for(condition: Callable[[], object], *, limit_s: float = LIMIT_S, every_s: float = 0.01) -> None:
     """Wait until a condition holds.
+
+    Args:
+        condition: is called again and again.
+        limit_s: how long, in seconds.
+        every_s: the pause between two calls, in seconds: longer for what costs processor time.
 
     Raises:
         AssertionError: if it does not hold within the limit.
@@ -23,4 +28,4 @@ def wait_for(condition: Callable[[], object], limit_s: float = LIMIT_S) -> None:
     until = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < until, "the condition did not come true in time"
-        time.sleep(0.01)
+        time.sleep(every_s)

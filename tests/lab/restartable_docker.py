@@ -89,7 +89,7 @@ class RestartableDocker:
         deadline = time.monotonic() + _LIMIT_S
         while not self.answers():
             assert time.monotonic() < deadline, (self.folder / "log").read_text()[-2000:]
-            time.sleep(0.05)
+            time.sleep(0.2)
 
     def put_program(self, name: str, script: str) -> None:
         """Put a shell script on its PATH."""

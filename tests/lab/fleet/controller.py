@@ -6,11 +6,12 @@ import json
 import os
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import yaml
+
+from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,10 +25,7 @@ _LIMIT_S = 580
 
 def await_(condition: Callable[[], bool]) -> None:
     """Wait until a condition holds."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_for(condition, limit_s=DEADLINE_S, every_s=0.3)
 
 
 @dataclass(frozen=True)

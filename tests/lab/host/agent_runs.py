@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import configparser
 import json
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,11 +94,7 @@ def await_resumed_run(host: LabHost) -> dict[str, Any]:
     Raises:
         TimeoutError: if that takes too long; with the unit's output.
     """
-    deadline = time.monotonic() + RESUME_S
-    while time.monotonic() < deadline:
-        units = host.run("ls -d /etc/systemd/system/vcagent-resume-*", check=False).stdout
-        active = host.run("systemctl list-units --no-legend --state=active,activating 'vcagent-*'").stdout
-        if not units and not active:
-            return latest_run(host)
-        time.sleep(0.1)
-    raise TimeoutError(host.run("journalctl --no-pager -u 'vcagent-*'").stdout[-4000:])
+    active = "systemctl list-units --no-legend --state=active,activating 'vcagent-*'"
+    gone = "! ls -d /etc/systemd/system/vcagent-resume-*"
+    host.wait_for(f'{gone} && active=$({active}) && [ -z "$active" ]', RESUME_S)
+    return latest_run(host)

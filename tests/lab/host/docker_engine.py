@@ -158,7 +158,7 @@ def _started(number: int, folder: Path) -> Iterator[DockerEngine]:
                 if process.poll() is not None or time.monotonic() > deadline:
                     log.seek(0)
                     raise EngineUnavailableError(f"dockerd did not start:\n{log.read()[-2000:]}")
-                time.sleep(0.05)
+                time.sleep(0.2)
             _connect(process.pid, f"vcagent-lab{number}", f"{network}.2/24")
             yield engine
         finally:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["Hardware", "LabHost", "start_host"]
 
 _BOOT_S = 60
+_BOOT = "cut -d' ' -f22 /proc/1/stat"
+"""Prints when the first process started."""
 _CAPABILITIES = ("SYS_ADMIN", "NET_ADMIN", "SYS_PTRACE", "SYS_TIME")
 """Capabilities in addition to Docker's own fourteen. systemd mounts; the nested engine makes networks, and
 enters containers of other accounts (runc opens the namespaces of their processes); NVIDIA's Makefile.docker
@@ -120,7 +122,7 @@ class LabHost:
 
     def boot(self) -> str:
         """Return the start time of the first process, which differs after every reboot; empty if down."""
-        return self.run("cut -d' ' -f22 /proc/1/stat", check=False).stdout.strip()
+        return self.run(_BOOT, check=False).stdout.strip()
 
     def reboot(self) -> None:
         """Reboot the host from outside, as ``systemctl reboot`` does, and wait until it is up."""
@@ -146,11 +148,25 @@ class LabHost:
         """
         deadline = time.monotonic() + _BOOT_S
         while time.monotonic() < deadline:
-            state = self.run(["systemctl", "is-system-running"], check=False).stdout.strip()
-            if state in {"running", "degraded"} and self.boot() != before:
+            told = self.run(f"systemctl is-system-running --wait; {_BOOT}", check=False).stdout.split()
+            if told[:1] in (["running"], ["degraded"]) and told[1:] != [before]:
                 return
-            time.sleep(0.05)
+            time.sleep(0.1)
         raise TimeoutError(f"{self.name} is not up: {self.engine.docker('logs', self.name)[-2000:]}")
+
+    def wait_for(self, condition: str, limit_s: float) -> None:
+        """Wait until a shell command succeeds, across reboots. It is repeated in the host, which is cheap.
+
+        Raises:
+            TimeoutError: if it does not succeed in time; with the output of the agent's units.
+        """
+        until = time.monotonic() + limit_s
+        loop = f"until {{ {condition}; }} >/dev/null 2>&1; do sleep 0.2; done"
+        while (left_s := until - time.monotonic()) > 0:
+            if self.run(["timeout", f"{left_s:.0f}", "sh", "-c", loop], check=False).returncode == 0:
+                return
+            time.sleep(0.2)
+        raise TimeoutError(self.run("journalctl --no-pager -u 'vcagent-*'", check=False).stdout[-4000:])
 
     def remove(self) -> None:
         """Remove the host with all its data."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.lab.host.lab_host import Hardware
+from tests.waiting import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,12 +36,9 @@ PROFILE = {
 }
 
 
-def wait_until_disarmed(host: LabHost, deadline_s: float = 30) -> None:
+def wait_until_disarmed(host: LabHost) -> None:
     """Wait for the unit's removal, which happens just after the run's end is written."""
-    until = time.monotonic() + deadline_s
-    while "vcagent-resume" in (units := host.run(f"find {UNITS}").stdout):
-        assert time.monotonic() < until, units
-        time.sleep(0.2)
+    host.wait_for(f"! find {UNITS} | grep vcagent-resume", LIMIT_S)
 
 
 def wait_for_run(host: LabHost, exit_code: int, resumed: int, deadline_s: float = 90) -> dict[str, Any]:
@@ -52,7 +50,7 @@ def wait_for_run(host: LabHost, exit_code: int, resumed: int, deadline_s: float 
             found: dict[str, Any] = json.loads(read.stdout)
             if found["exit_code"] == exit_code and len(found["resumed"]) == resumed:
                 return found
-        time.sleep(0.2)
+        time.sleep(0.5)
     journal = host.run("journalctl -u 'vcagent-resume-*'; cat /root/results/latest/run.json", check=False)
     raise TimeoutError(journal.stdout[-4000:])
 
