@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.lab.host.cache import CACHE
+from tests.lab.host.cache import CACHE, locked
 
 __all__ = ["smollm2_gguf", "tiny_gguf"]
 
@@ -32,9 +31,7 @@ def tiny_gguf(bench_python: Path, smollm2_gguf: Path) -> Path:
     """Return a random llama of 5 M parameters with SmolLM2's tokenizer, made once and cached."""
     recipe = hashlib.sha256(_MAKER.read_bytes()).hexdigest()[:16]
     path = CACHE / f"tiny-{recipe}.gguf"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may want to make it at once
+    with locked(path.stem):
         if not path.exists():
             subprocess.run([bench_python, _MAKER, smollm2_gguf, path], check=True)
     return path

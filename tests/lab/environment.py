@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.host.cache import CACHE
+from tests.lab.host.cache import CACHE, locked
 
 __all__ = ["ENVIRONMENTS", "accuracy_python", "bench_python", "environment", "locust_environment"]
 
@@ -82,9 +81,7 @@ def environment(variable: str) -> Path:
     requirements = ENVIRONMENTS[variable]
     recipe = repr((requirements, _UNUSED, sys.version_info[:2])).encode()
     folder = CACHE / hashlib.sha256(recipe).hexdigest()[:16]
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may want to make it at once
+    with locked(folder.name):
         if not (folder / "complete").exists():
             _make(folder, requirements)
     return folder / "bin" / "python"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import threading
 import warnings
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,12 +20,10 @@ from dependencies.llamacpp.installation import LlamaCppInstallation
 from dependencies.llamacpp.programs import llamacpp_build
 from tests.lab.container_engine import BUSYBOX
 from tests.lab.environment import environment
-from tests.lab.host.cache import CACHE
+from tests.lab.host.cache import CACHE, locked
 from tests.lab.llamacpp_of_debian import llamacpp_of_debian
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from agent.component.component import Dependency
     from tests.lab.restartable_docker import RestartableDocker
 
@@ -48,14 +44,6 @@ class _Quiet:
         """Ignore the message."""
 
 
-@contextmanager
-def _locked(name: str) -> Iterator[None]:
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may want to make it at once
-        yield
-
-
 def _context(name: str) -> StepContext:
     packages = CACHE / "packages"
     for folder in (packages, CACHE / "run"):
@@ -72,7 +60,7 @@ def _apply(component: Dependency, name: str) -> Path:
 
     A HostError skips the test, since this host cannot have it.
     """
-    with _locked(name):
+    with locked(name):
         context = _context(name)
         try:
             for step in component.plan(context.facts).steps:

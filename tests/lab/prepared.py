@@ -18,7 +18,6 @@ import pytest
 from tests.lab.environment import ENVIRONMENTS, environment
 from tests.lab.fleet.ssh_image import ssh_base
 from tests.lab.host.agent_wheels import dependency_wheels
-from tests.lab.host.base_image import base_folder
 from tests.lab.llamacpp import made_llamacpp
 
 if TYPE_CHECKING:
@@ -27,7 +26,8 @@ if TYPE_CHECKING:
 
 def _parts() -> list[Callable[[], object]]:
     environments = [partial(environment, variable) for variable in ENVIRONMENTS]
-    hosts = [base_folder, ssh_base] if os.geteuid() == 0 and shutil.which("mmdebstrap") else []
+    # The image of SSH hosts is made from that of lab hosts, which is made first.
+    hosts = [ssh_base] if os.geteuid() == 0 and shutil.which("mmdebstrap") else []
     return [*environments, *hosts, made_llamacpp, dependency_wheels]
 
 

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from tests.waiting import wait_for
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
@@ -158,8 +160,5 @@ def restartable_docker(
 
 
 def _wait_for_end(pid: int) -> None:
-    deadline = time.monotonic() + _LIMIT_S
     with suppress(psutil.NoSuchProcess):
-        while psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-            assert time.monotonic() < deadline, "the engine does not end"
-            time.sleep(0.05)
+        wait_for(lambda: psutil.Process(pid).status() == psutil.STATUS_ZOMBIE, limit_s=_LIMIT_S)

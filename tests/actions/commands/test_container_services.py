@@ -6,13 +6,13 @@ import json
 import os
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from agent.core.errors import ExitCode
 from tests.lab.container_engine import BUSYBOX
+from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,10 +27,7 @@ _LIMIT_S = 180
 
 
 def wait(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + _LIMIT_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(holds, limit_s=_LIMIT_S, every_s=0.05)
 
 
 def service(network: str, before: str = "") -> dict[str, Any]:

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from agent.core.progress import RunProgress
 from agent.run.request import RunRequest
 from agent.run.session import start
 from tests.lab.vllm_environment import environment
+from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -240,10 +240,7 @@ def test_the_engine_ends_with_the_agent_that_was_killed(environment: Path, tmp_p
         assert agent.stdout is not None
         engine = psutil.Process(int(agent.stdout.readline()))
         try:
-            deadline = time.monotonic() + 120
-            while not (tmp_path / "s").exists():
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
+            wait_for((tmp_path / "s").exists, limit_s=120)
         finally:
             agent.kill()
     engine.wait(120)

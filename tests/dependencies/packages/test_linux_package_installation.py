@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -99,10 +98,8 @@ def test_a_held_lock_is_waited_for_and_its_holder_named(
 
     thread = threading.Thread(target=install)
     thread.start()
-    deadline = time.monotonic() + 120
-    while not any(f"process {holder.pid}), which holds {LOCK}" in text for text in real_host.messages.texts):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    told = f"process {holder.pid}), which holds {LOCK}"
+    wait_for(lambda: any(told in text for text in real_host.messages.texts), limit_s=120)
     assert not done.is_set()
     assert not real_host.context.log.exists() or "install" not in real_host.context.log.read_text()
     assert holder.stdin

@@ -16,6 +16,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tests.waiting import wait_for
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
@@ -145,7 +147,7 @@ def running_cluster(folder: Path) -> Iterator[SlurmCluster]:
         ):
             stack.enter_context(_daemon(command, cluster))
             if command[0] == "munged":
-                _wait_for(folder / "munge.socket")
+                wait_for((folder / "munge.socket").exists, limit_s=_UP_S)
         cluster.wait_idle()
         try:
             yield cluster
@@ -175,13 +177,6 @@ def _daemon(command: Sequence[str], cluster: SlurmCluster) -> Iterator[None]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def _wait_for(path: Path) -> None:
-    deadline = time.monotonic() + _UP_S
-    while not path.exists():
-        assert time.monotonic() < deadline, path
-        time.sleep(0.05)
 
 
 def _free_ports(count: int) -> list[int]:

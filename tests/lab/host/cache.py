@@ -6,13 +6,14 @@ import fcntl
 import hashlib
 import os
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-__all__ = ["CACHE", "cached_folder", "fingerprint"]
+__all__ = ["CACHE", "cached_folder", "fingerprint", "locked"]
 
 CACHE = Path(os.environ.get("VCAGENT_TEST_CACHE") or Path.home() / ".cache" / "vcagent-tests")
 
@@ -26,6 +27,15 @@ def fingerprint(*parts: object) -> str:
     return digest.hexdigest()[:16]
 
 
+@contextmanager
+def locked(name: str) -> Iterator[None]:
+    """Hold a lock of the cache: several test processes may want to make the same part at once."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def cached_folder(kind: str, recipe: str, make: Callable[[Path], None]) -> Path:
     """Return the folder that a recipe makes; older folders of its kind are removed.
 
@@ -35,9 +45,7 @@ def cached_folder(kind: str, recipe: str, make: Callable[[Path], None]) -> Path:
         make: fills an empty folder.
     """
     folder = CACHE / f"{kind}-{recipe}"
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / f"{kind}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may want to make it at once
+    with locked(kind):
         if not folder.exists():
             for old in CACHE.glob(f"{kind}-*"):
                 shutil.rmtree(old)

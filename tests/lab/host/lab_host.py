@@ -163,7 +163,7 @@ class LabHost:
         until = time.monotonic() + limit_s
         loop = f"until {{ {condition}; }} >/dev/null 2>&1; do sleep 0.2; done"
         while (left_s := until - time.monotonic()) > 0:
-            if self.run(["timeout", f"{left_s:.0f}", "sh", "-c", loop], check=False).returncode == 0:
+            if self.run(["timeout", f"{max(left_s, 1):.0f}", "sh", "-c", loop], check=False).returncode == 0:
                 return
             time.sleep(0.2)
         raise TimeoutError(self.run("journalctl --no-pager -u 'vcagent-*'", check=False).stdout[-4000:])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 
 from agent.fleet.ssh.watchdog import Watchdog
+from tests.waiting import wait_for
 
 DEADLINE_S = 30
 
@@ -23,7 +23,6 @@ def test_its_thread_ends_and_comes_back() -> None:
         overdue = threading.Event()
         with watchdog.watching(0.01, overdue.set):
             assert overdue.wait(DEADLINE_S)
-        until = time.monotonic() + DEADLINE_S
-        while any(thread.name == "watchdog" for thread in threading.enumerate()):
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        wait_for(
+            lambda: all(thread.name != "watchdog" for thread in threading.enumerate()), limit_s=DEADLINE_S
+        )

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from agent.core.errors import ActionFailedError, ContainerError, InterruptedRunE
 from agent.host.containers.client import LongAnswer
 from agent.host.containers.ending import ProcessTree
 from agent.host.containers.execution import Execution
+from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.lab
 
-_DEADLINE_S = 60.0
 STUBBORN = """\
 setsid sh -c 'trap "" TERM; sleep 1001; sleep 1002' &
 (sleep 1003 &)
@@ -38,13 +37,6 @@ sleep 1004
 sleep 1005
 """
 """Starts processes in their own session, orphans, and processes that ignore SIGTERM."""
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.05)
 
 
 def running(docker: RestartableDocker, container: Container) -> list[str]:

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +28,7 @@ from agent.host.containers.images import Layers
 from agent.host.processes import LocalProcesses
 from tests.lab.container_engine import BUSYBOX
 from tests.lab.host.web.image_registry import busybox_layer, write_image
+from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -237,21 +237,21 @@ def test_a_build_that_is_told_to_stop_ends(container_engine: RestartableDocker, 
             return log.exists() and "begun" in log.read_text().splitlines()
 
         def stop_when_begun() -> None:
-            end = time.monotonic() + 60
-            while not begun() and time.monotonic() < end:
-                time.sleep(0.1)
-            engine.stop.set()
+            try:
+                wait_for(begun, every_s=0.1)
+            finally:
+                engine.stop.set()
 
         stopper = threading.Thread(target=stop_when_begun)
         stopper.start()
         with pytest.raises(InterruptedRunError):
             engine.build_image(tmp_path, tag="vcagent-test-stopped:1", log=log, network="none")
-        deadline = time.monotonic() + 60
-        while (
-            "sleep 987"
-            in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-        ):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        command = ["ps", "-eo", "args"]
+        wait_for(
+            lambda: (
+                "sleep 987" not in subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            ),
+            every_s=0.1,
+        )
         stopper.join()
     assert begun()
