@@ -147,7 +147,7 @@ def running_cluster(folder: Path) -> Iterator[SlurmCluster]:
         ):
             stack.enter_context(_daemon(command, cluster))
             if command[0] == "munged":
-                wait_for((folder / "munge.socket").exists, limit_s=_UP_S)
+                wait_for((folder / "munge.socket").exists, limit_s=_UP_S, every_s=0.05)
         cluster.wait_idle()
         try:
             yield cluster

@@ -127,7 +127,7 @@ def test_what_is_written_last_after_a_long_silence_is_kept(
         if followed and execution is followed[0] and not looked.is_set():
             looked.set()
             container.run(": >/go", log=tmp_path / "other")
-            wait_for(lambda: not inspect(execution)["Running"])
+            wait_for(lambda: not inspect(execution)["Running"], every_s=0.05)
         return inspect(execution)
 
     followed: list[Execution] = []
@@ -219,11 +219,13 @@ def test_from_inside_where_the_agent_is_not_root(
     """Run an agent that sees none of the container's processes on its own host."""
     container = start()
     background = container.start(STUBBORN, log=tmp_path / "log", user=user)
-    wait_for(lambda: "ready" in background.tail() and len(running(container_engine, container)) >= 4)
+    wait_for(
+        lambda: "ready" in background.tail() and len(running(container_engine, container)) >= 4, every_s=0.05
+    )
     mark = background._execution._tree.mark
     ProcessTree(engine.client, container.identifier, mark, user)._end_from_inside(0.2)
     assert running(container_engine, container) == []
-    wait_for(lambda: background.poll() == 137)
+    wait_for(lambda: background.poll() == 137, every_s=0.05)
 
 
 def test_in_the_background(
@@ -231,18 +233,18 @@ def test_in_the_background(
 ) -> None:
     container = start()
     server = container.start("echo serving; sleep 1007", log=tmp_path / "log")
-    wait_for(lambda: server.tail() == ("serving",))
+    wait_for(lambda: server.tail() == ("serving",), every_s=0.05)
     assert server.poll() is None
-    assert server.pid
+    wait_for(lambda: server.pid, every_s=0.05)  # the engine may know it only after the first output
     assert server.stop(grace_s=1) == 143
     assert server.poll() == 143
     container.start(["sleep", "1008"], log=tmp_path / "log")
-    wait_for(lambda: running(container_engine, container) == ["sleep 1008"])
+    wait_for(lambda: running(container_engine, container) == ["sleep 1008"], every_s=0.05)
     container.close()
     assert running(container_engine, container) == []
     short = container.start(["no-such-program"], log=tmp_path / "log")
     with pytest.raises(ContainerError, match="no-such-program"):
-        wait_for(lambda: short.poll() is not None)
+        wait_for(lambda: short.poll() is not None, every_s=0.05)
 
 
 def test_output_that_a_child_holds_open(start: Callable[..., Container], tmp_path: Path) -> None:
@@ -301,7 +303,7 @@ def test_what_a_killed_agent_left_is_ended(
         "exec", "--detach", f"--user={user}", f"--env=VCAGENT_PROCESS={'0' * 32}.1:", container.name,
         "sh", "-c", "sleep 1013 & sleep 1014",
     )  # fmt: skip
-    wait_for(lambda: {"sleep 1013", "sleep 1014"} <= set(running(container_engine, container)))
+    wait_for(lambda: {"sleep 1013", "sleep 1014"} <= set(running(container_engine, container)), every_s=0.05)
     assert start().reused
     assert running(container_engine, container) == ["sleep 1012"]
     own.stop()
@@ -330,7 +332,7 @@ def test_an_agent_that_is_killed(
     paths = ":".join(filter(None, (str(Path(__file__).parents[4]), *sys.path)))
     command = [sys.executable, "-c", program, container_engine.address, engine.run_id, paths]
     with subprocess.Popen([*command, str(tmp_path / "log")]) as agent:
-        wait_for(lambda: running(container_engine, container) == ["sleep 1016", "sleep 1017"])
+        wait_for(lambda: running(container_engine, container) == ["sleep 1016", "sleep 1017"], every_s=0.05)
         agent.kill()
     assert running(container_engine, container) == ["sleep 1016", "sleep 1017"]
     again = start()
@@ -345,7 +347,7 @@ def test_secrets_are_in_no_process_list(
     server = container.start(
         ["sleep", "1015"], log=tmp_path / "log", secret_env={"TOKEN": "planted-token-94"}
     )
-    wait_for(lambda: running(container_engine, container) == ["sleep 1015"])
+    wait_for(lambda: running(container_engine, container) == ["sleep 1015"], every_s=0.05)
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     assert "planted-token-94" not in listed
     (identifier,) = container_engine.docker(
