@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -189,10 +190,12 @@ class HostRun(ABC):
     def judge(self, standing: Standing) -> None:
         """Record how the run ended, after its files were copied to the controller."""
         described = RunDocument()
+        folder = self._around.folder / self.status.folder
         with suppress(UsageError):
-            described = RunDocument.read(self._around.folder / self.status.folder)
+            described = RunDocument.read(folder)
         good = standing.exit_code == ExitCode.OK
-        reason = "" if good else self._around.mask(standing.error or described.exit_reason)
+        reason = "" if good else self._around.mask(standing.error or _reason(described, folder))
+        reason = reason.removeprefix(f"{standing.step}: ")  # it is shown after the step
         if self.stopping and standing.exit_code in (None, ExitCode.INTERRUPTED):
             reason = STOPPED
         self.set(
@@ -204,6 +207,20 @@ class HostRun(ABC):
             ended=now().isoformat(),
             duration_s=_duration_s(described),
         )
+
+
+def _reason(described: RunDocument, folder: Path) -> str:
+    """Return why a run did not succeed: the error that ended it, or else the first reason of its verdict.
+
+    Args:
+        described: the run.
+        folder: the copy of its folder, which replaces the folder on the host.
+    """
+    told = described.exit_reason
+    if not told and described.verdict.reasons:
+        first = described.verdict.reasons[0]
+        told = str(VcagentError(first.message.partition("\n")[0], remedy=first.remedy))
+    return re.sub(rf"\S*/{re.escape(described.run_id)}(?=/)", lambda _: str(folder), told)
 
 
 def _duration_s(described: RunDocument) -> float | None:

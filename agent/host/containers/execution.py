@@ -11,6 +11,7 @@ from agent.core.errors import ActionFailedError, ContainerError
 from agent.host.containers.client import EngineClient, LongAnswer, engine_errors, exec_output
 from agent.host.containers.ending import ProcessTree
 from agent.host.containers.failures import engine_error
+from agent.host.processes.outcome import ended_with_run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,6 +72,7 @@ class Execution:
         self._grace_s = grace_s
         self._uninterruptible = uninterruptible
         self._started = time.monotonic()
+        self._ended: float | None = None
         self._tree = ProcessTree(client, container, mark, user)
         self._end_lock = threading.Lock()
         self._ended_in_vain: float | None = None  # the grace of an end requested before it began
@@ -102,6 +104,9 @@ class Execution:
         try:
             with engine_errors("the command in the container cannot be followed"):
                 self._follow(deadline)
+            self._ended = time.monotonic()
+            if self.ended_by == "itself" and ended_with_run(self.exit_code or 0, self._stop):
+                self.ended_by = "stop"
         except OSError as error:
             self._abandon()
             raise ActionFailedError(f"the log cannot be written: {error}") from error
@@ -119,8 +124,8 @@ class Execution:
 
     @property
     def duration_s(self) -> float:
-        """Seconds since its start."""
-        return time.monotonic() - self._started
+        """Seconds from its start to its end, or until now."""
+        return (self._ended or time.monotonic()) - self._started
 
     def end(self, by: Literal["stop", "timeout"], grace_s: float | None = None) -> None:
         """End it with all of its children; return when they are gone."""

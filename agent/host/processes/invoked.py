@@ -16,6 +16,7 @@ from invoke.exceptions import ThreadException
 from invoke.runners import Local, Promise
 
 from agent.core.errors import ActionFailedError, InterruptedRunError
+from agent.host.processes.outcome import ended_with_run
 from agent.host.processes.tree import end_tree
 
 if TYPE_CHECKING:
@@ -125,6 +126,9 @@ class TreeRunner(Local):
             finally:
                 self._close_pipes()
                 self.duration_s = self.duration_s or time.monotonic() - self._started
+                began = promise is not None
+                if began and self.ended_by == "itself" and ended_with_run(self.exit_code, self._stop_event):
+                    self.ended_by = "stop"
                 reason = {"stop": ", stopped", "timeout": ", its time was over"}.get(self.ended_by, "")
                 code = f"exit code {self.exit_code}" if self._argv else "not started"
                 self.output.close(f"{code} after {self.duration_s:.1f} s{reason}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from agent.core.errors import ActionFailedError, InterruptedRunError
@@ -18,6 +19,12 @@ ERROR_LINES = 20
 """Number of output lines in the error of a command."""
 
 _STDERR_LINES = 5
+
+_ENDED_BY_SIGNAL = frozenset(
+    code for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM) for code in (-number, 128 + number)
+)
+_SAME_SIGNAL_S = 2.0
+"""Seconds after a command's end in which the signal that ended it may still reach the agent."""
 
 
 class Ended(Protocol):
@@ -39,6 +46,19 @@ def refuse_when_stopped(stop: threading.Event, shown: str) -> None:
     """
     if stop.is_set():
         raise InterruptedRunError(f"the run was stopped before `{shown}`")
+
+
+def ended_with_run(exit_code: int, stop: threading.Event) -> bool:
+    """Return True if a command was ended by a signal that ends the run too.
+
+    systemd and Slurm send a signal to all processes of a unit or a job, one after the other, and the agent
+    may be the last of them. If the agent gets no signal, this takes two seconds.
+
+    Args:
+        exit_code: the command's exit code; negative, or 128 plus the number, for a signal.
+        stop: set when the run is to end.
+    """
+    return exit_code in _ENDED_BY_SIGNAL and stop.wait(_SAME_SIGNAL_S)
 
 
 def result_of(

@@ -70,6 +70,9 @@ def test_each_node_once_one_down_one_failing(slurm_controller: Controller, slurm
     }
     assert hosts["n2"]["reason"] == "node n2 is down: bad fan"
     assert hosts["fails"]["exit_code"] == 6
+    why, _, remedy = hosts["fails"]["reason"].partition("\n")
+    assert why.endswith("ended with exit code 3")
+    assert "on n3\n" in Path(remedy.split()[-1]).read_text()
     assert hosts["nowhere"]["reason"].startswith("node n9 is not in the cluster or the partition")
     folder = Path(fleet["folder"])
     for name, node in (("n1", "n1"), ("n4", "n4"), ("fails", "n3")):

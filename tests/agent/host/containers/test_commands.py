@@ -197,6 +197,22 @@ def test_a_run_that_is_told_to_stop(
         container.run(["true"], log=tmp_path / "log")
 
 
+def test_a_signal_to_all_processes_may_reach_the_command_first(
+    start: Callable[..., Container], tmp_path: Path
+) -> None:
+    container = start()
+    log = tmp_path / "log"
+
+    def signal_agent_too(line: str) -> None:
+        if line == "last":
+            threading.Timer(0.5, container.stop.set).start()
+
+    with pytest.raises(InterruptedRunError, match="was stopped"):
+        container.run("echo last; kill -TERM $$; sleep 60", log=log, on_line=signal_agent_too)
+    assert "exit code 143" in log.read_text()
+    assert ", stopped" in log.read_text()
+
+
 def test_an_uninterruptible_command_comes_to_its_end(start: Callable[..., Container], tmp_path: Path) -> None:
     container = start()
     with pytest.raises(InterruptedRunError, match="ended first, with exit code 4"):

@@ -320,6 +320,40 @@ def test_the_time_of_an_uninterruptible_command_ends_all_the_same(
         processes.run(["sleep", "60"], log=log, uninterruptible=True, timeout_s=0.2)
 
 
+@pytest.mark.parametrize("uninterruptible", [False, True])
+@pytest.mark.parametrize("command", ["kill -TERM $$; sleep 60", "exit 143"])
+def test_the_signal_that_ends_a_whole_job_may_reach_the_command_first(
+    log: Path, tmp_path: Path, command: str, *, uninterruptible: bool
+) -> None:
+    processes = LocalProcesses("run-3")
+    marker = tmp_path / "marker"
+
+    def signal_agent_too() -> None:
+        wait_for((tmp_path / "ended").exists)
+        processes.stop.set()
+
+    thread = threading.Thread(target=signal_agent_too)
+    thread.start()
+    with pytest.raises(InterruptedRunError, match="was stopped"):
+        processes.run(
+            f"touch ended; {command}",
+            log=log,
+            cwd=tmp_path,
+            marker=marker,
+            uninterruptible=uninterruptible,
+            timeout_s=60,
+        )
+    thread.join()
+    assert not marker.exists()
+    assert "stopped" in log.read_text()
+
+
+def test_a_signal_to_the_command_alone_is_its_failure(log: Path, tmp_path: Path) -> None:
+    processes = LocalProcesses("run-3")
+    with pytest.raises(ActionFailedError, match="was ended by signal 15"):
+        processes.run("kill -TERM $$; sleep 60", log=log)
+
+
 def test_a_stopped_command_leaves_no_marker(log: Path, tmp_path: Path) -> None:
     stop = threading.Event()
     processes = LocalProcesses("run-3", stop=stop)
