@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from actions.monitors.amd_smi import AmdSmiMonitor, AmdSmiParameters, AmdSmiSensors
 from actions.monitors.kernel_log import KernelLog
+from actions.monitors.steady_clock import SteadyClock
 from agent.component.component import MonitorContext
 from agent.facts import Facts
 from agent.facts.nvml_library import NvmlError
 from agent.host.processes import LocalProcesses
 from tests.agent.facts.recorded_host import RecordedHost
 from tests.agent.facts.test_amdsmi_library import Api
-from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -68,7 +67,7 @@ def no_library() -> None:
 
 
 class Watch:
-    """A monitor that takes measurements on demand."""
+    """A monitor that takes measurements on demand, each 10 ms after the last by its clock."""
 
     def __init__(self, folder: Path, load: Callable[[], Any] = no_library) -> None:
         self.host, self.emitted = Host(), list[Any]()
@@ -79,15 +78,15 @@ class Watch:
         self.kmsg = folder / "kmsg"
         self.kmsg.write_text("")
         self.monitor = AmdSmiMonitor(AmdSmiParameters(), self.host, KernelLog(self.kmsg), load)
-        self.began_s = time.monotonic()
+        self.now_s = self.began_s = 1000.0
+        self.monitor.clock = SteadyClock(lambda: self.now_s, lambda: self.now_s)
         self.monitor.begin(self.context)
 
     def _emit(self, metrics: Sequence[Metric]) -> None:
         self.emitted += metrics
 
     def measure(self) -> None:
-        last = time.monotonic()
-        wait_for(lambda: time.monotonic() > last + 0.01)
+        self.now_s += 0.01
         self.monitor.measure(self.context, slow=True)
 
 
@@ -129,7 +128,7 @@ def test_a_power_limit_that_holds_the_clocks_down_is_a_clock_event() -> None:
 def test_records_and_summary(watch: Watch) -> None:
     watch.host.answer(metric(0, joules=1000.25, ppt=100), metric(1, joules=1000.25))
     watch.measure()
-    summary = watch.monitor.sum_up(watch.began_s, time.monotonic())
+    summary = watch.monitor.sum_up(watch.began_s, watch.now_s)
     summed = {item.name: item.value for item in summary.metrics}
     assert summed["gpu0_utilization_max"] == pytest.approx(0.98)
     assert {"gpu0_power_draw_average", "gpu1_temperature", "gpu0_clock_event_sw_power_cap"} <= {
@@ -191,7 +190,7 @@ def test_errors_of_amdgpu_are_told_with_the_case_that_ran(watch: Watch) -> None:
             "3,3,201,-;[drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring sdma0 timeout, signaled seq=5\n"
         )
     watch.measure()
-    summary = watch.monitor.sum_up(watch.began_s, time.monotonic())
+    summary = watch.monitor.sum_up(watch.began_s, watch.now_s)
     assert (
         "GPU 1: amdgpu reset (GPU is reset, which ends all programs on it) of 0000:01:00.0"
         in summary.warnings
@@ -206,9 +205,8 @@ def test_data_over_xgmi_and_pcie_are_rates(tmp_path: Path) -> None:
     api = Api()
     watch = Watch(tmp_path, lambda: api)
     api.answers["get_link_metrics"] = {"links": [{"read": 1_000_000, "write": 2_000_000}]}
-    began_s = time.monotonic()
-    watch.measure()  # at least 10 ms later: the counters were read before and after the first 5 ms
-    summary = watch.monitor.sum_up(began_s, began_s + 0.005)
+    watch.measure()  # the counters were read before and after the first 5 ms
+    summary = watch.monitor.sum_up(watch.began_s, watch.began_s + 0.005)
     watch.monitor.end(watch.context)
     emitted = {item.name: item for item in watch.emitted}
     assert emitted["gpu0_xgmi_transmitted"].value > emitted["gpu0_xgmi_received"].value > 0

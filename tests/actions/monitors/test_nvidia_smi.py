@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,11 +11,11 @@ from actions.monitors.history import History
 from actions.monitors.interval import IntervalParameters
 from actions.monitors.kernel_log import KernelLog
 from actions.monitors.nvidia_smi import NvidiaSmiMonitor
+from actions.monitors.steady_clock import SteadyClock
 from agent.component.component import MonitorContext
 from agent.facts import Facts
 from agent.facts.nvml_library import NvmlError, NvmlSession
 from agent.host.processes import LocalProcesses
-from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,9 +29,12 @@ XID = "3,2,200,-;NVRM: Xid (PCI:0000:11:00): 48, pid=7, DBE (double bit error)\n
 
 
 class Watch:
-    """A monitor that takes measurements on demand."""
+    """A monitor that takes measurements on demand, each 20 ms after the last by its clock and by the GPUs'."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, gpus: NvmlStandIn) -> None:
+        self.gpus = gpus
+        self.now_s = 1000.0
+        gpus.set(time=round(self.now_s * 1e6))
         self.emitted: list[Metric] = []
         self.kmsg = folder / "kmsg"
         self.kmsg.write_text("")
@@ -41,7 +43,8 @@ class Watch:
         )
         parameters = IntervalParameters(interval=0.1)
         self.monitor = NvidiaSmiMonitor(parameters, kernel_log=KernelLog(self.kmsg))
-        self.began_s = time.monotonic()
+        self.monitor.clock = SteadyClock(lambda: self.now_s, lambda: self.now_s)
+        self.began_s = self.now_s
         self.monitor.begin(self.context)
 
     def _emit(self, metrics: Sequence[Metric]) -> None:
@@ -49,12 +52,12 @@ class Watch:
 
     def measure(self, times: int = 1, *, slow: bool = False) -> None:
         for _ in range(times):
-            last = time.monotonic()
-            wait_for(lambda last=last: time.monotonic() > last + 0.02)
+            self.now_s += 0.02
+            self.gpus.set(time=round(self.now_s * 1e6))
             self.monitor.measure(self.context, slow=slow)
 
     def summary(self) -> MonitorSummary:
-        return self.monitor.sum_up(self.began_s, time.monotonic())
+        return self.monitor.sum_up(self.began_s, self.now_s)
 
     def summed_up(self) -> dict[str, float]:
         return {metric.name: metric.value for metric in self.summary().metrics}
@@ -66,7 +69,7 @@ class Watch:
 
 @pytest.fixture
 def watch(nvml_stand_in: NvmlStandIn, tmp_path: Path) -> Any:
-    watched = Watch(tmp_path)
+    watched = Watch(tmp_path, nvml_stand_in)
     yield watched
     watched.monitor.end(watched.context)
 
@@ -103,9 +106,8 @@ def test_records_and_summary(watch: Watch) -> None:
     summed = watch.summed_up()
     assert summed["gpu0_utilization_mean"] == pytest.approx(0.97)
     assert summed["gpu1_power_draw_instant_max"] == 410
-    assert summed["gpu1_nvlink_received_mean"] == pytest.approx(1_024_000_000, rel=0.3)
-    elapsed_s = time.monotonic() - watch.began_s
-    assert 0.3 * elapsed_s * 810 < summed["gpu_energy"] < 1.5 * elapsed_s * 810
+    assert summed["gpu1_nvlink_received_mean"] == pytest.approx(1_024_000_000)
+    assert summed["gpu_energy"] == pytest.approx(0.5 * 810)
     assert len(watch.values("gpu0_utilization")) == 25
     assert len(watch.values("gpu0_power_limit")) == 1  # it did not change
     known = {metric.name: metric for metric in watch.emitted}
@@ -123,7 +125,7 @@ def test_the_mean_power_is_energy_by_time_and_not_the_mean_of_instants(
     nvml_stand_in.set(watts=550)  # the value of each reading; the energy counter shows 400 W
     watch.measure(25)
     summed = watch.summed_up()
-    assert summed["gpu0_power_mean"] == pytest.approx(400, rel=0.3)
+    assert summed["gpu0_power_mean"] == pytest.approx(400)
     assert summed["gpu0_power_draw_instant_max"] == 550
     assert "gpu0_power_draw_instant_mean" not in summed
 
@@ -146,7 +148,7 @@ def test_steps_of_the_energy_counter_between_short_rows_are_kept(
 ) -> None:
     watch.measure(25)  # 20 ms each; the counter makes a step each 100 ms, of five times that energy
     assert watch.summary().warnings == ()
-    assert watch.summed_up()["gpu0_power_mean"] == pytest.approx(400, rel=0.4)
+    assert watch.summed_up()["gpu0_power_mean"] == pytest.approx(400)
 
 
 @pytest.mark.parametrize(("clock", "is_told"), [(1947, False), (1600, True)])
@@ -218,7 +220,7 @@ def test_a_gpu_that_is_lost_before_a_case_begins_leaves_no_energy_of_all(
     watch.measure(2)
     nvml_stand_in.set(lost=1)
     watch.measure(2)
-    watch.began_s = time.monotonic()
+    watch.began_s = watch.now_s
     watch.measure(3)
     summed = watch.summed_up()
     assert "gpu0_energy" in summed
@@ -229,10 +231,9 @@ def test_energy_is_added_up_where_the_gpu_does_not_count_it(
     nvml_stand_in: NvmlStandIn, tmp_path: Path
 ) -> None:
     nvml_stand_in.set(old=1)
-    watch = Watch(tmp_path)
+    watch = Watch(tmp_path, nvml_stand_in)
     watch.measure(4)
-    elapsed_s = time.monotonic() - watch.began_s
-    assert 0.3 * elapsed_s * 400 < watch.summed_up()["gpu0_energy"] < 1.1 * elapsed_s * 400
+    assert watch.summed_up()["gpu0_energy"] == pytest.approx(0.08 * 400)
 
 
 @pytest.mark.parametrize(
@@ -276,13 +277,13 @@ def test_nvml_goes_and_comes_back_as_a_gap_not_as_zeros(watch: Watch, nvml_stand
     nvml_stand_in.set(gone=0)
     watch.measure(12)
     (gap_s,) = watch.values("gpu_not_measured")
-    assert gap_s > 0.05
+    assert gap_s == pytest.approx(0.06)
     assert len(watch.values("gpu0_utilization")) > before
     assert min(watch.values("gpu0_utilization")) == 0.97
     (warning,) = watch.summary().warnings
     assert "NVML did not answer" in warning
-    energy_s = watch.summed_up()["gpu0_energy"] / 400
-    assert energy_s < time.monotonic() - watch.began_s - gap_s / 2
+    # NVML's counter begins anew, and makes two steps of 0.1 s until the end.
+    assert watch.summed_up()["gpu0_energy"] == pytest.approx(0.2 * 400)
     log = watch.context.log.read_text()
     assert "NVML does not answer: GPU 0: Driver Not Loaded" in log
     assert log.count("\n") == 2
@@ -305,7 +306,7 @@ def test_no_driver_at_all(nvml_stand_in: NvmlStandIn, tmp_path: Path) -> None:
     nvml_stand_in.set(gone=1)
     with pytest.raises(NvmlError, match="Driver Not Loaded"):
         NvmlSession()
-    watch = Watch(tmp_path)
+    watch = Watch(tmp_path, nvml_stand_in)
     watch.measure(3, slow=True)
     assert watch.summary().metrics == ()
     assert "NVML did not answer" in watch.summary().warnings[0]
@@ -327,7 +328,7 @@ def test_errors_are_told_with_the_case_that_ran(watch: Watch, nvml_stand_in: Nvm
     (xid,) = [metric for metric in watch.emitted if metric.name == "gpu1_xid"]
     assert (xid.value, xid.unit) == (1, "count")
     assert (xid.metadata["xid"], xid.metadata["cause"]) == (48, "hardware")
-    later = watch.monitor.sum_up(time.monotonic(), time.monotonic() + 1)
+    later = watch.monitor.sum_up(watch.now_s + 0.01, watch.now_s + 1)
     assert later.warnings == ()
 
 

@@ -1,7 +1,7 @@
 /* A stand-in for libnvidia-ml.so.1, at the outermost edge: nvidia-ml-py loads it and asks it as it asks NVIDIA's.
  *
  * Signatures and return codes are those of nvml.h (NVML API reference). The GPUs and their state are a text file,
- * named by FAKE_NVML_STATE and read anew at each initialisation and each second call of a GPU's utilisation:
+ * named by FAKE_NVML_STATE and read anew at each initialisation and each call of a GPU's utilisation or fields:
  *     gpus 8          number of GPUs
  *     events 4        clock event reasons of all GPUs
  *     gone 1          every call fails as it does when the driver is unloaded
@@ -10,6 +10,7 @@
  *     ecc 2           uncorrected memory errors
  *     clock 1947      the SM clock, in MHz, of at most 1980
  *     watts 921       the power that all GPUs read (0: as below)
+ *     time 1020000    the time in microseconds (-1: the monotonic clock's)
  * Power is 400 W + 10 W for each GPU; energy grows with the clock accordingly.
  */
 #include <math.h>
@@ -38,10 +39,12 @@ typedef struct {
 static Device devices[16];
 static int gpus = 8, gone = 0, lost = -1, old = 0, ecc = 0, sm_clock = 1755, watts = 0, initialised = 0;
 static unsigned long long events = 0;
+static long long set_time = -1;
 static double started;
 
 static double now(void) {
     struct timespec t;
+    if (set_time >= 0) return set_time / 1e6;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return t.tv_sec + t.tv_nsec / 1e9;
 }
@@ -61,6 +64,7 @@ static void look(void) {
         if (!strcmp(name, "ecc")) ecc = (int)value;
         if (!strcmp(name, "clock")) sm_clock = (int)value;
         if (!strcmp(name, "watts")) watts = (int)value;
+        if (!strcmp(name, "time")) set_time = value;
     }
     fclose(file);
 }
@@ -146,5 +150,7 @@ static void fill(Field *field, unsigned int index) {
     }
     field->status = NOT_SUPPORTED;
 }
-int nvmlDeviceGetFieldValues(Device *device, int count, Field *fields)
+int nvmlDeviceGetFieldValues(Device *device, int count, Field *fields) {
+    look();
     ANSWER(device, for (int place = 0; place < count; place++) fill(&fields[place], device->index))
+}

@@ -34,6 +34,7 @@ class NvmlStandIn:
             "ecc": 0,
             "clock": 1755,
             "watts": 0,
+            "time": -1,
         }
         self.set()
 
