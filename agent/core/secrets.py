@@ -25,6 +25,7 @@ from agent.core.text_views import (
     begun_hex,
     cut_escape,
     decoded_forms,
+    joined_forms,
     possible_ends,
     separated_hex,
     unfinished,
@@ -131,7 +132,8 @@ def _needles(value: str, *, alone: bool) -> set[_Needle]:
         forms |= {shown, encoded.decode("latin-1")}
     forms.update(form for form in decoded_forms(value) if len(form) >= _SHORTEST_DECLARED)
     forms |= {form.rstrip("\\") for form in forms}  # which may escape the character after it
-    # A secret of several lines, such as a private key, appears in logs line by line.
+    # A secret of several lines, such as a private key, appears in logs line by line, or in other lines.
+    forms.update(form for form in joined_forms(value) if len(form) >= _SHORTEST_SPLIT)
     lines = [line.strip() for line in value.splitlines()]
     forms.update(line for line in lines if len(line) >= _SHORTEST and not line.startswith("-----"))
     return {*map(_Needle, forms), *codes}

@@ -184,6 +184,12 @@ def decoded_forms(text: str) -> Iterator[str]:
         view = _unescaped(view)
 
 
+def joined_forms(text: str) -> Iterator[str]:
+    """Yield a text without its line breaks; nothing if it has none."""
+    for view in _joined(TextView(text)):
+        yield view.text
+
+
 def _joined(view: TextView) -> Iterator[TextView]:
     """Yield the view without its line breaks, if it has several lines.
 

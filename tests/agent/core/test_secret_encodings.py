@@ -108,8 +108,9 @@ SECRETS = (
     "a\\b\\n%2Fc",
     "key=value;other&more",
     "🔑secret🔑",
+    "aB3dE\x855g",
 )
-"""Secrets of many kinds: a word, digits only, blanks, other scripts, text that looks like an escape."""
+"""Secrets of many kinds: a word, digits only, blanks, other scripts, what looks like an escape, a line end."""
 
 
 def bits_in_common(secret: str, text: str) -> bool:
