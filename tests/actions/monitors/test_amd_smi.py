@@ -67,7 +67,7 @@ def no_library() -> None:
 
 
 class Watch:
-    """A monitor that takes measurements on demand, each 10 ms after the last by its clock."""
+    """A monitor that takes measurements on demand, 10 ms after each other by its clock."""
 
     def __init__(self, folder: Path, load: Callable[[], Any] = no_library) -> None:
         self.host, self.emitted = Host(), list[Any]()

@@ -29,7 +29,7 @@ XID = "3,2,200,-;NVRM: Xid (PCI:0000:11:00): 48, pid=7, DBE (double bit error)\n
 
 
 class Watch:
-    """A monitor that takes measurements on demand, each 20 ms after the last by its clock and by the GPUs'."""
+    """A monitor that takes measurements on demand, 20 ms after each other by its clock and the GPUs'."""
 
     def __init__(self, folder: Path, gpus: NvmlStandIn) -> None:
         self.gpus = gpus
@@ -282,7 +282,7 @@ def test_nvml_goes_and_comes_back_as_a_gap_not_as_zeros(watch: Watch, nvml_stand
     assert min(watch.values("gpu0_utilization")) == 0.97
     (warning,) = watch.summary().warnings
     assert "NVML did not answer" in warning
-    # NVML's counter begins anew, and makes two steps of 0.1 s until the end.
+    # NVML's counter starts again, and makes two steps of 0.1 s until the end.
     assert watch.summed_up()["gpu0_energy"] == pytest.approx(0.2 * 400)
     log = watch.context.log.read_text()
     assert "NVML does not answer: GPU 0: Driver Not Loaded" in log

@@ -110,7 +110,7 @@ SECRETS = (
     "🔑secret🔑",
     "aB3dE\x855g",
 )
-"""Secrets of many kinds: a word, digits only, blanks, other scripts, what looks like an escape, a line end."""
+"""Secrets of many kinds: a word, digits, blanks, other scripts, what looks like an escape, a line end."""
 
 
 def bits_in_common(secret: str, text: str) -> bool:
