@@ -220,6 +220,8 @@ def _reason(described: RunDocument, folder: Path) -> str:
     if not told and described.verdict.reasons:
         first = described.verdict.reasons[0]
         told = str(VcagentError(first.message.partition("\n")[0], remedy=first.remedy))
+    if not described.run_id:
+        return told
     return re.sub(rf"\S*/{re.escape(described.run_id)}(?=/)", lambda _: str(folder), told)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -62,6 +62,11 @@ class AnyWay(HostRun):
             Standing(RunState.ENDED, "boot", 9, "the node failed", step="act"),
             "the node failed",
         ),
+        (
+            RunDocument(exit_reason="no model\n  → see https://example.com/x"),
+            Standing(RunState.ENDED, "boot", 4, step="act"),
+            "no model\n  → see https://example.com/x",
+        ),
         (None, Standing(RunState.ENDED, "boot", 6, step="act"), ""),
         (RunDocument(run_id=RUN, verdict=FAILED), Standing(RunState.ENDED, "boot", 0, step="act"), ""),
     ],
@@ -73,20 +78,8 @@ def test_the_reason_of_a_host(
     home.mkdir()
     if run:
         (home / RunDocument.FILE).write_text(run.model_dump_json())
-    around = Surroundings(
-        run_id="fleet",
-        folder=tmp_path,
-        options=FleetOptions(),
-        bundles=None,  # type: ignore[arg-type]
-        mask=str,
-        mask_value=lambda value: value,
-    )
-    part = HostPart(
-        host=FleetHost("a", "a"),
-        status=HostStatus("a", "host 1", HostPhase.RUNNING),
-        request={},
-        changed=lambda _: None,
-    )
-    host = AnyWay(part, around)
+    around = Surroundings("fleet", tmp_path, FleetOptions(), cast("Any", None), str, lambda value: value)
+    status = HostStatus("a", "host 1", HostPhase.RUNNING)
+    host = AnyWay(HostPart(FleetHost("a", "a"), {}, status, lambda _: None), around)
     host.judge(standing)
     assert host.status.reason == reason.format(home=home)
