@@ -105,7 +105,7 @@ class Execution:
             with engine_errors("the command in the container cannot be followed"):
                 self._follow(deadline)
             self._ended = time.monotonic()
-            if self.ended_by == "itself" and ended_with_run(self.exit_code or 0, self._stop):
+            if ended_with_run(self, self.exit_code or 0, self._stop):
                 self.ended_by = "stop"
         except OSError as error:
             self._abandon()

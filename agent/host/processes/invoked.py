@@ -126,8 +126,7 @@ class TreeRunner(Local):
             finally:
                 self._close_pipes()
                 self.duration_s = self.duration_s or time.monotonic() - self._started
-                began = promise is not None
-                if began and self.ended_by == "itself" and ended_with_run(self.exit_code, self._stop_event):
+                if promise is not None and ended_with_run(self, self.exit_code, self._stop_event):
                     self.ended_by = "stop"
                 reason = {"stop": ", stopped", "timeout": ", its time was over"}.get(self.ended_by, "")
                 code = f"exit code {self.exit_code}" if self._argv else "not started"

@@ -48,17 +48,18 @@ def refuse_when_stopped(stop: threading.Event, shown: str) -> None:
         raise InterruptedRunError(f"the run was stopped before `{shown}`")
 
 
-def ended_with_run(exit_code: int, stop: threading.Event) -> bool:
-    """Return True if a command was ended by a signal that ends the run too.
+def ended_with_run(ended: Ended, exit_code: int, stop: threading.Event) -> bool:
+    """Return True if a command that nobody stopped was ended by a signal that ends the run too.
 
     systemd and Slurm send a signal to all processes of a unit or a job, one after the other, and the agent
     may be the last of them. If the agent gets no signal, this takes two seconds.
 
     Args:
-        exit_code: the command's exit code; negative, or 128 plus the number, for a signal.
+        ended: the command.
+        exit_code: its exit code; negative, or 128 plus the number, for a signal.
         stop: set when the run is to end.
     """
-    return exit_code in _ENDED_BY_SIGNAL and stop.wait(_SAME_SIGNAL_S)
+    return ended.ended_by == "itself" and exit_code in _ENDED_BY_SIGNAL and stop.wait(_SAME_SIGNAL_S)
 
 
 def result_of(
