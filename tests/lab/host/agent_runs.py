@@ -24,7 +24,7 @@ __all__ = [
     "run_until",
 ]
 
-RESUME_S = 120
+RESUME_S = 300
 
 
 def needs_types(*names: str) -> pytest.MarkDecorator:

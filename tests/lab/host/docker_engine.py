@@ -24,7 +24,7 @@ __all__ = ["LABEL", "DockerEngine", "EngineUnavailableError", "running_engine"]
 LABEL = "vcagent-test-lab"
 """Label of the tests' images. Containers have it with the engine's number, by which they are removed."""
 
-_START_S = 60
+_START_S = 240
 _ENGINES = 4
 """Engines at the same time: one for each process that runs tests of labs."""
 
@@ -81,7 +81,7 @@ class DockerEngine:
         """Return True if the engine is up."""
         command = self.command("version", "--format", "{{.Server.Version}}")
         try:
-            return subprocess.run(command, capture_output=True, timeout=10, check=False).returncode == 0
+            return subprocess.run(command, capture_output=True, timeout=30, check=False).returncode == 0
         except (OSError, subprocess.TimeoutExpired):
             return False
 

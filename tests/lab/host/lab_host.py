@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Hardware", "LabHost", "start_host"]
 
-_BOOT_S = 60
+_BOOT_S = 240
 _BOOT = "cut -d' ' -f22 /proc/1/stat"
 """Prints when the first process started."""
 _CAPABILITIES = ("SYS_ADMIN", "NET_ADMIN", "SYS_PTRACE", "SYS_TIME")
@@ -144,7 +144,7 @@ class LabHost:
             before: the earlier boot; the method waits for another one.
 
         Raises:
-            TimeoutError: if that takes more than a minute.
+            TimeoutError: if that takes more than four minutes.
         """
         deadline = time.monotonic() + _BOOT_S
         while time.monotonic() < deadline:

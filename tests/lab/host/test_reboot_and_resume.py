@@ -41,7 +41,7 @@ def wait_until_disarmed(host: LabHost) -> None:
     host.wait_for(f"! find {UNITS} | grep vcagent-resume", LIMIT_S)
 
 
-def wait_for_run(host: LabHost, exit_code: int, resumed: int, deadline_s: float = 90) -> dict[str, Any]:
+def wait_for_run(host: LabHost, exit_code: int, resumed: int, deadline_s: float = 300) -> dict[str, Any]:
     """Return run.json once the run has this exit code and number of resumes, also across reboots."""
     until = time.monotonic() + deadline_s
     while time.monotonic() < until:
