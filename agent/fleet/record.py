@@ -78,9 +78,13 @@ class FleetRecord:
 
     Args:
         journal: the journal of the run.
+
+    Attributes:
+        has_reached: whether this controller reached a host, also if no status of it could be written.
     """
 
     def __init__(self, journal: Journal) -> None:
+        self.has_reached = False
         self._journal = journal
         self._lock = threading.Lock()
         self._collected: dict[str, HostStatus] = {}
@@ -115,6 +119,7 @@ class FleetRecord:
         """Store the status of a host; ``flush`` writes it."""
         with self._lock:
             self._collected[status.name] = status
+            self.has_reached |= status.was_reached
 
     def flush(self) -> None:
         """Write the collected statuses.

@@ -28,7 +28,7 @@ from agent.fleet.transports import transport
 from agent.profile import find, load_sources, set_parameters
 from agent.run.request import RunRequest, kept_sources
 from agent.store.journal import Journal, now
-from agent.store.results import JOURNAL, ResultsFolder, new_run_id
+from agent.store.results import JOURNAL, ResultsFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -88,20 +88,19 @@ def start_fleet(fleet: FleetRequest, wishes: Wishes) -> FinishedFleet:
     require_trust(folder.path, "results folder", "--results-dir")
     folder.prepare()
     with masking(assignment.secrets.mask):
-        run_id = request.run_id or new_run_id(profile.name, now())
+        run_id = request.run_id or folder.new_run_id(profile.name, now())
         before = folder.latest_name()
-        is_recorded = False
+        record: FleetRecord | None = None
         try:
             run_dir = folder.create(run_id)
             with ResultsFolder(run_dir).locked(run_id), Journal(run_dir / JOURNAL) as journal:
                 record = FleetRecord(journal)
                 record.begin(assignment)
-                is_recorded = True
                 return _work(run_dir, assignment, record, wishes)
         except (VcagentError, OSError):
             # The run was refused. On a full disk the pointer may stay.
             with suppress(OSError):
-                if folder.latest_name() == run_id and not (is_recorded and has_begun(run_dir)):
+                if folder.latest_name() == run_id and not (record and record.has_reached):
                     folder.point_latest(before)
             raise
 
@@ -109,7 +108,7 @@ def start_fleet(fleet: FleetRequest, wishes: Wishes) -> FinishedFleet:
 def has_begun(run_dir: Path) -> bool:
     """Return True if the run reached any host, or its journal cannot be read."""
     with suppress(HostError), Journal(run_dir / JOURNAL) as journal:
-        return any(status.starts or status.bundle for status in FleetRecord(journal).statuses().values())
+        return any(status.was_reached for status in FleetRecord(journal).statuses().values())
     return True
 
 

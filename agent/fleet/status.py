@@ -91,9 +91,14 @@ class HostStatus:
         return self.run_dir.rsplit("/runs/", 1)[0]
 
     @property
+    def was_reached(self) -> bool:
+        """True if the agent was copied to the host or started there."""
+        return bool(self.starts or self.bundle)
+
+    @property
     def may_go_on(self) -> bool:
         """True if the host was given up although a run may be active, whose results can still be copied."""
-        return self.phase is HostPhase.UNREACHED and bool(self.starts or self.bundle)
+        return self.phase is HostPhase.UNREACHED and self.was_reached
 
     @property
     def is_good(self) -> bool:

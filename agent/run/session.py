@@ -62,7 +62,7 @@ from agent.sinks import (
     own_files,
 )
 from agent.store.journal import Journal, StepStatus, now
-from agent.store.results import JOURNAL, REPORT_FILE, RUN_FILE, ResultsFolder, new_run_id, write_json
+from agent.store.results import JOURNAL, REPORT_FILE, RUN_FILE, ResultsFolder, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -515,7 +515,7 @@ def _session(
         for parameters in (scope.parameters, *(condition.parameters for condition in scope.conditions)):
             secrets.add_from(parameters)
     add_sink_secrets(secrets, (*profile.sinks, *request.sinks))
-    context = context or _new_context(request, profile, secrets.mask)
+    context = context or _new_context(request, profile, ResultsFolder(results_dir), secrets.mask)
     run_dir = results_dir / context.run_id
     facts = _this_host(request, reboots) if modelled is None else Facts(None, modelled)
     variables = run_variables(
@@ -565,12 +565,14 @@ def _reboots(journal: Journal, door: RebootDoor | None, session: Session, reques
     return Reboots(journal, door or SystemdDoor(), session.run_dir, allowed=allowed, arm=request.arm)
 
 
-def _new_context(request: RunRequest, profile: Profile, mask: Callable[[str], str]) -> RunContext:
+def _new_context(
+    request: RunRequest, profile: Profile, folder: ResultsFolder, mask: Callable[[str], str]
+) -> RunContext:
     """Return the names of the run; secrets in them are masked before anything is named after them."""
     name = mask(profile.name)
     return RunContext(
         experiment_id=mask(request.experiment_id) or str(uuid.uuid4()),
-        run_id=request.run_id or new_run_id(name, now()),
+        run_id=request.run_id or folder.new_run_id(name, now()),
         client_id=mask(request.client()),
         profile=name,
         metadata={

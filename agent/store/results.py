@@ -37,12 +37,6 @@ LEAST_FREE_BYTES = 64 * 2**20
 """With less free space, a run could not even write its logs."""
 
 
-def new_run_id(profile_name: str, moment: datetime) -> str:
-    """Return a run's name: sorted by time, with the profile, unique: ``20260401T120000Z-perf-cpu-3fa9``."""
-    slug = re.sub(r"[^a-z0-9]+", "-", profile_name.lower()).strip("-")[:40] or "profile"
-    return f"{moment:%Y%m%dT%H%M%SZ}-{slug}-{secrets.token_hex(2)}"
-
-
 def open_own(path: Path) -> int:
     """Open a lock file for reading and writing; create it if missing; never follow a link.
 
@@ -137,6 +131,14 @@ class ResultsFolder:
                 remedy=f"choose another name, or continue that run: vcagent resume {run_id}",
             )
         return run_id
+
+    def new_run_id(self, profile_name: str, moment: datetime) -> str:
+        """Return a free name: sorted by time, with the profile: ``20260401T120000Z-perf-cpu-3fa9``."""
+        slug = re.sub(r"[^a-z0-9]+", "-", profile_name.lower()).strip("-")[:40] or "profile"
+        while True:
+            run_id = f"{moment:%Y%m%dT%H%M%SZ}-{slug}-{secrets.token_hex(2)}"
+            if not os.path.lexists(self.path / run_id):
+                return run_id
 
     def create(self, run_id: str) -> Path:
         """Create a run's folder and point ``latest`` to it."""

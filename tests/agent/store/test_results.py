@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from agent.core.errors import HostError, UsageError
+from agent.store import results
 from agent.store.journal import Journal
-from agent.store.results import JOURNAL, ResultsFolder, new_run_id, write_json
+from agent.store.results import JOURNAL, ResultsFolder, write_json
 
 A, B = "20260401T120000Z-perf-0a1b", "20260402T120000Z-perf-2c3d"
 
@@ -20,11 +21,21 @@ def made(folder: ResultsFolder, *run_ids: str) -> None:
         Journal(folder.create(run_id) / JOURNAL).close()
 
 
-def test_run_ids_sort_by_time_and_are_safe_as_names() -> None:
+def test_run_ids_sort_by_time_and_are_safe_as_names(tmp_path: Path) -> None:
     moment = datetime(2026, 4, 1, 12, 0, 0, tzinfo=timezone.utc)
-    run_id = new_run_id("PERF CPU/../MLPERF", moment)
+    folder = ResultsFolder(tmp_path)
+    run_id = folder.new_run_id("PERF CPU/../MLPERF", moment)
     assert run_id.startswith("20260401T120000Z-perf-cpu-mlperf-")
-    assert new_run_id("PERF CPU/../MLPERF", moment) != run_id
+    assert folder.new_run_id("PERF CPU/../MLPERF", moment) != run_id
+
+
+def test_a_new_run_id_is_that_of_no_other_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    moment = datetime(2026, 4, 1, 12, 0, 0, tzinfo=timezone.utc)
+    folder = ResultsFolder(tmp_path)
+    by_chance = iter(["1f2e", "1f2e", "03c4"])
+    monkeypatch.setattr(results.secrets, "token_hex", lambda _: next(by_chance))
+    (tmp_path / folder.new_run_id("P", moment)).mkdir()
+    assert folder.new_run_id("P", moment) == "20260401T120000Z-p-03c4"
 
 
 def test_latest_follows_the_newest_run(tmp_path: Path) -> None:
