@@ -147,10 +147,11 @@ def check(
         ProfileError: if the profile cannot be used.
         UsageError: if the options contradict each other or the profile.
     """
+    folder = ResultsFolder(request.results_dir)
     if request.run_id:
-        ResultsFolder(request.results_dir).check_name(request.run_id)
+        folder.check_name(request.run_id)
     sources = sources or [find(reference) for reference in request.profiles]
-    return _session(request, sources, None, ResultsFolder(request.results_dir).path, modelled=modelled)
+    return _session(request, sources, None, folder, modelled=modelled)
 
 
 def start(
@@ -245,7 +246,7 @@ def resume(
         sources = sources or kept_sources(journal.recall("sources"), request.profiles)
         context = RunContext(**journal.recall("context"))
         happened = Reboots(journal, door or SystemdDoor(), run_dir).happened()
-        session = _session(request, sources, context, run_dir.parent, happened)
+        session = _session(request, sources, context, folder, happened)
         reboots = _reboots(journal, door, session, request)
         journal.remember(resumed=[*journal.recall("resumed", []), now().isoformat()], exit_code=None)
         with masking(session.secrets.mask):
@@ -501,7 +502,7 @@ def _session(
     request: RunRequest,
     sources: Sequence[Source],
     context: RunContext | None,
-    results_dir: Path,
+    folder: ResultsFolder,
     reboots: tuple[str, ...] = (),
     *,
     modelled: Mapping[str, Any] | None = None,
@@ -515,8 +516,8 @@ def _session(
         for parameters in (scope.parameters, *(condition.parameters for condition in scope.conditions)):
             secrets.add_from(parameters)
     add_sink_secrets(secrets, (*profile.sinks, *request.sinks))
-    context = context or _new_context(request, profile, ResultsFolder(results_dir), secrets.mask)
-    run_dir = results_dir / context.run_id
+    context = context or _new_context(request, profile, folder, secrets.mask)
+    run_dir = folder.path / context.run_id
     facts = _this_host(request, reboots) if modelled is None else Facts(None, modelled)
     variables = run_variables(
         facts,

@@ -125,7 +125,7 @@ class ResultsFolder:
                 f"--run-id: {run_id!r} cannot name a run",
                 remedy="begin with a letter or digit; use letters, digits, . _ - and at most 100 of them",
             )
-        if (self.path / run_id).exists() or (self.path / run_id).is_symlink():
+        if self._is_taken(run_id):
             raise UsageError(
                 f"--run-id: {self.path / run_id} already exists",
                 remedy=f"choose another name, or continue that run: vcagent resume {run_id}",
@@ -137,8 +137,11 @@ class ResultsFolder:
         slug = re.sub(r"[^a-z0-9]+", "-", profile_name.lower()).strip("-")[:40] or "profile"
         while True:
             run_id = f"{moment:%Y%m%dT%H%M%SZ}-{slug}-{secrets.token_hex(2)}"
-            if not os.path.lexists(self.path / run_id):
+            if not self._is_taken(run_id):
                 return run_id
+
+    def _is_taken(self, run_id: str) -> bool:
+        return os.path.lexists(self.path / run_id)
 
     def create(self, run_id: str) -> Path:
         """Create a run's folder and point ``latest`` to it."""
